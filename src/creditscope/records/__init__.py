@@ -1,0 +1,34 @@
+"""The record: what a run is and what was measured, as typed rows in one JSONL file a run. No torch here."""
+
+from creditscope.records.log import LogWriter, RunLog, write_atomic
+from creditscope.records.method import RULES, Method, parse_method
+from creditscope.records.rows import EndRow, EpochRow, HeaderRow, ProbeRow
+from creditscope.records.spec import (
+    DataSpec,
+    FeedbackSpec,
+    OptimiserSpec,
+    ProbeSpec,
+    RunSpec,
+    digest,
+    engine_spec,
+)
+
+__all__ = [
+    "RULES",
+    "DataSpec",
+    "EndRow",
+    "EpochRow",
+    "FeedbackSpec",
+    "HeaderRow",
+    "LogWriter",
+    "Method",
+    "OptimiserSpec",
+    "ProbeRow",
+    "ProbeSpec",
+    "RunLog",
+    "RunSpec",
+    "digest",
+    "engine_spec",
+    "parse_method",
+    "write_atomic",
+]

@@ -1,0 +1,240 @@
+"""RunLog: one JSONL file a run, written row by row, read whole and never half."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from creditscope.errors import BadFile, CannotWrite
+from creditscope.records.rows import SCHEMA_VERSION, EndRow, EpochRow, HeaderRow, ProbeRow, Row, strip_nonfinite
+from creditscope.records.spec import RunSpec
+
+MAX_LINE_BYTES = 32 * 2**20
+_ROW: TypeAdapter[Any] = TypeAdapter(Row)
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """One run's record.
+
+    Args:
+        name: File name, or another name that says where it came from; never a full path.
+        header: What the run is.
+        epochs: One row per logged epoch, in order.
+        probes: Dear probes, in order.
+        end: How it ended; None while it runs or after a kill.
+        problems: What was found wrong but survivable, such as a torn last line.
+    """
+
+    name: str
+    header: HeaderRow
+    epochs: tuple[EpochRow, ...] = ()
+    probes: tuple[ProbeRow, ...] = ()
+    end: EndRow | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> RunSpec:
+        """The run's spec."""
+        return self.header.spec
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run ended as planned."""
+        return self.end is not None and self.end.status == "finished"
+
+    @property
+    def last(self) -> EpochRow | None:
+        """The last logged epoch: the one that is judged."""
+        return self.epochs[-1] if self.epochs else None
+
+    def rows(self) -> Iterator[HeaderRow | EpochRow | ProbeRow | EndRow]:
+        """All rows in the order in which they stand in a file."""
+        yield self.header
+        body: list[EpochRow | ProbeRow] = [*self.epochs, *self.probes]
+        yield from sorted(body, key=lambda row: (row.epoch, row.kind))
+        if self.end is not None:
+            yield self.end
+
+    @classmethod
+    def read(cls, path: Path) -> "RunLog":
+        """Read a JSONL log; a torn last line is dropped and reported in ``problems``.
+
+        Args:
+            path: The file.
+        """
+        try:
+            with path.open("rb") as file:
+                return cls._from_lines(path.name, file)
+        except OSError as error:
+            raise BadFile(f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions") from None
+
+    @classmethod
+    def _from_lines(cls, name: str, lines: Iterable[bytes]) -> "RunLog":
+        header: HeaderRow | None = None
+        epochs: list[EpochRow] = []
+        probes: list[ProbeRow] = []
+        end: EndRow | None = None
+        problems: list[str] = []
+        for number, line in _numbered(name, lines):
+            if not line.endswith(b"\n"):
+                problems.append(f"line {number} is torn (the writer was killed) and was dropped")
+                break
+            row = _parse(name, number, line)
+            if isinstance(row, HeaderRow) != (number == 1):
+                raise BadFile(f"{name}: line {number}: wanted one header row, on line 1; is this a creditscope log?")
+            if isinstance(row, HeaderRow):
+                header = row
+            elif isinstance(row, EpochRow):
+                if epochs and row.epoch <= epochs[-1].epoch:
+                    raise BadFile(f"{name}: line {number}: epoch {row.epoch} follows epoch {epochs[-1].epoch}")
+                epochs.append(row)
+            elif isinstance(row, ProbeRow):
+                probes.append(row)
+            else:
+                end = row
+        if header is None:
+            raise BadFile(f"{name}: wanted a header row on line 1, found an empty file")
+        return cls(name, header, tuple(epochs), tuple(probes), end, tuple(problems))
+
+
+def _numbered(name: str, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers, refusing one that no log of ours could hold before it fills the memory."""
+    file = iter(lines)
+    reader = getattr(lines, "readline", None)
+    number = 0
+    while True:
+        line = reader(MAX_LINE_BYTES + 1) if reader else next(file, b"")
+        if not line:
+            return
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise BadFile(f"{name}: line {number} is longer than {MAX_LINE_BYTES} bytes: not a creditscope log")
+        yield number, line
+
+
+def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeRow | EndRow:
+    try:
+        data = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadFile(f"{name}: line {number} is not JSON ({_first_line(error)})") from None
+    version = data.get("schema_version", SCHEMA_VERSION) if isinstance(data, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise BadFile(f"{name}: log version {version}, this creditscope reads up to {SCHEMA_VERSION}; upgrade it")
+    try:
+        row: HeaderRow | EpochRow | ProbeRow | EndRow = _ROW.validate_python(data)
+    except ValidationError as error:
+        raise BadFile(f"{name}: line {number}: {explain(error)}") from None
+    return row
+
+
+def explain(error: ValidationError) -> str:
+    """The first problem of a pydantic error, in one line: where, and what was wrong."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {first['msg']}{more}" if where else f"{first['msg']}{more}"
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"the constant {text} is not JSON; a non-finite value is written as null")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+class LogWriter:
+    """Writes one run's log: created whole or not at all, then appended row by row.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self, header: HeaderRow) -> None:
+        """Begin the log. An existing file is never touched.
+
+        Args:
+            header: The first row.
+        """
+        if self.path.exists():
+            raise CannotWrite(f"{self.path.name} exists; pass --resume to go on with it, or choose another --out")
+        write_atomic(self.path, _encode(header))
+
+    def append(self, row: EpochRow | ProbeRow | EndRow) -> None:
+        """Add one row; a non-finite value becomes null and is named in the row's ``nonfinite``.
+
+        Args:
+            row: The row.
+        """
+        data = _encode(row)
+        try:
+            with self.path.open("r+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                try:
+                    file.write(data)
+                    file.flush()
+                except OSError:
+                    file.truncate(size)
+                    raise
+        except OSError as error:
+            raise _cannot_write(self.path, error) from None
+
+    def cut_after(self, epoch: int) -> None:
+        """Drop every row past an epoch, and the end row: what a resume from a checkpoint of that epoch needs.
+
+        Args:
+            epoch: The last epoch to keep.
+        """
+        log = RunLog.read(self.path)
+        keep = [row for row in log.rows() if not isinstance(row, EndRow) and getattr(row, "epoch", -1) <= epoch]
+        write_atomic(self.path, b"".join(_encode(row) for row in keep))
+
+
+def _encode(row: HeaderRow | EpochRow | ProbeRow | EndRow) -> bytes:
+    data, nonfinite = strip_nonfinite(row.model_dump(mode="python", exclude_none=False))
+    if nonfinite and "nonfinite" in data:
+        data["nonfinite"] |= nonfinite
+    return json.dumps(_drop_none(data), ensure_ascii=True, allow_nan=False).encode() + b"\n"
+
+
+def _drop_none(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if value is not None}
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part.
+
+    Args:
+        path: The file.
+        data: Its content.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> CannotWrite:
+    return CannotWrite(
+        f"cannot write {path.name}: {error.strerror}; free space or choose another --out, then pass --resume "
+        f"(what was written before is kept)"
+    )

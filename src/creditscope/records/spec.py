@@ -1,0 +1,245 @@
+"""RunSpec: everything that defines one training run, and the three keys by which runs are grouped."""
+
+import hashlib
+import json
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from creditscope.records.method import RULES, CreditNorm, Method, TrainLast, parse_method
+
+
+class Frozen(BaseModel):
+    """Base of every record: immutable, unknown keys refused, NaN refused in specs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataSpec(Frozen):
+    """Which images or vectors, with the content hash of each split.
+
+    Args:
+        name: ``fashion-mini``, ``cifar10``, ``synthetic``, or the stem of a user's file.
+        hash_train: SHA-256 of the training split's content (inputs, shapes and labels).
+        hash_test: The same for the test split.
+        shape: Shape of one sample.
+        n_train: Training samples.
+        n_test: Test samples.
+        class_counts: Test samples per class; chance is the largest share.
+    """
+
+    name: str
+    hash_train: str | None = None
+    hash_test: str | None = None
+    shape: tuple[int, ...] | None = None
+    n_train: int | None = Field(default=None, gt=0)
+    n_test: int | None = Field(default=None, gt=0)
+    class_counts: tuple[int, ...] | None = None
+
+
+class OptimiserSpec(Frozen):
+    """The optimiser and its constants; ``lr`` is the value before the schedule."""
+
+    name: Literal["adamw"] = "adamw"
+    lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
+
+
+class FeedbackSpec(Frozen):
+    """How the random feedback was drawn, and the hash of what was drawn.
+
+    Args:
+        dist: ``normal``, ``like-init``, or None for rules without feedback.
+        scale: The standard deviation in words, e.g. ``1/sqrt(classes)``.
+        seed: Seed of the feedback stream.
+        hash: SHA-256 over the drawn matrices; filled in when training starts.
+    """
+
+    dist: str | None = None
+    scale: str | None = None
+    seed: int | None = None
+    hash: str | None = None
+
+
+class ProbeSpec(Frozen):
+    """On what data and in which units the probes measure.
+
+    Args:
+        n: Probe samples: the first ``n`` of the test split, unaugmented.
+        batch: Probe batch size.
+        reduction: ``sum``: gradients are per sample; ``mean``: divided by the probe batch.
+        mode: The module mode while measuring.
+        dear: Epochs at which the dear set is measured besides the last; None: the protocol's list.
+        redraws: K, redraws of the fresh-feedback null.
+        directions: M, random directions of ρ.
+    """
+
+    n: int | None = Field(default=1024, gt=0)
+    batch: int | None = Field(default=128, gt=0)
+    reduction: Literal["sum", "mean"] | None = "sum"
+    mode: Literal["eval", "train"] | None = "eval"
+    dear: tuple[int, ...] | None = None
+    redraws: int = Field(default=999, ge=0)
+    directions: int = Field(default=32, ge=0)
+
+
+class RunSpec(Frozen):
+    """One run. Only ``rule`` and ``origin`` are always known; an imported log may lack the rest (None).
+
+    Args:
+        model: ``resmlp``, ``vit-mini``, or the name a user gave a model of their own.
+        width: Width d of the residual stream.
+        depth: Number of blocks L.
+        terminal_ln: Whether a LayerNorm stands between the last state and the head.
+        view: How a state becomes one vector per sample: ``flat`` for vectors, ``cls``, ``mean`` or ``all`` for tokens.
+        data: The data set.
+        classes: Number of classes C.
+        rule: One of ``RULES`` for our engine; any name in a log from elsewhere.
+        credit_norm: ``rms`` when each sample's credit is divided by its RMS.
+        penalty: λ of the residual-branch penalty.
+        train_last: How many of the last blocks train.
+        train_embedding: Whether the embedding trains.
+        targets: ``labels``, or ``random`` for the random-target control.
+        seed: Seed of every stream of this run.
+        epochs: Epochs planned.
+        batch: Batch size; the last short batch is dropped.
+        optimiser: The optimiser and its constants.
+        schedule: ``cosine`` to 0 stepped per epoch, or ``constant``.
+        augment: ``crop4+flip`` or ``none``.
+        dtype: Dtype of parameters and training arithmetic.
+        matmul: Precision of float32 matrix products: ``float32`` or ``tf32``.
+        injection: In words, where the rule's credit enters.
+        feedback: How the feedback was drawn.
+        probe: On what the probes measure.
+        origin: ``engine`` (we trained it), ``watch`` (we watched it), ``import`` (a foreign log).
+    """
+
+    rule: str
+    origin: Literal["engine", "watch", "import"]
+    model: str | None = None
+    width: int | None = Field(default=None, gt=0)
+    depth: int | None = Field(default=None, gt=0)
+    terminal_ln: bool | None = None
+    view: Literal["flat", "cls", "mean", "all"] | None = None
+    data: DataSpec | None = None
+    classes: int | None = Field(default=None, gt=1)
+    credit_norm: CreditNorm | None = None
+    penalty: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    train_last: TrainLast | None = None
+    train_embedding: bool | None = None
+    targets: Literal["labels", "random"] | None = None
+    seed: int | None = None
+    epochs: int | None = Field(default=None, ge=0)
+    batch: int | None = Field(default=None, gt=0)
+    optimiser: OptimiserSpec | None = None
+    schedule: Literal["cosine", "constant"] | None = None
+    augment: Literal["crop4+flip", "none"] | None = None
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] | None = None
+    matmul: Literal["float32", "tf32"] | None = None
+    injection: str | None = None
+    feedback: FeedbackSpec | None = None
+    probe: ProbeSpec | None = None
+
+    @model_validator(mode="after")
+    def _engine_runs_are_complete(self) -> Self:
+        if self.origin != "engine":
+            return self
+        if self.rule not in RULES:
+            raise ValueError(f"rule {self.rule!r} is not one of {', '.join(RULES)}")
+        unknown = [
+            name
+            for name in type(self).model_fields
+            if getattr(self, name) is None and name not in ("injection", "feedback", "width", "terminal_ln", "classes")
+        ]
+        if unknown:
+            raise ValueError(f"a run of the engine must know {', '.join(unknown)}")
+        if isinstance(self.train_last, int) and self.depth is not None and not 0 <= self.train_last <= self.depth:
+            raise ValueError(f"@last{self.train_last} asks for more blocks than the model's depth {self.depth}")
+        return self
+
+    @property
+    def method(self) -> str:
+        """The method name, in the grammar of ``records.method`` (for a foreign rule, its own name)."""
+        known = Method(
+            rule=self.rule,
+            credit_norm=self.credit_norm or "none",
+            penalty=self.penalty or 0.0,
+            train_last="all" if self.train_last is None or self.train_last == self.depth else self.train_last,
+            train_embedding=self.train_embedding is not False,
+        )
+        return str(known)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether no block of this run trains: such runs are compared with, never judged."""
+        return self.train_last == 0
+
+    @property
+    def run_id(self) -> str:
+        """The file stem of the run: method, seed and a hash of everything that defines it."""
+        return f"{self.method}-s{self.seed}-{digest(self._identity())[:8]}"
+
+    @property
+    def stack_key(self) -> str:
+        """What must agree for two runs to be trained as one stack: shapes, data, batches and schedule."""
+        shared = ("model", "width", "depth", "terminal_ln", "view", "classes", "epochs", "batch", "schedule")
+        rest = ("augment", "dtype", "matmul", "origin")
+        key = {name: getattr(self, name) for name in (*shared, *rest)}
+        optimiser = self.optimiser.model_dump(exclude={"lr"}) if self.optimiser else None
+        return digest(key | {"data": _dump(self.data), "probe": _dump(self.probe), "optimiser": optimiser})
+
+    @property
+    def match_key(self) -> str:
+        """What must agree with a matched baseline: all but seed, probes and which parts train.
+
+        The penalty is ignored for local rules (frozen blocks have no branch to contain) and must agree for
+        BP, where it joins the global loss.
+        """
+        skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}
+        if self.rule != "bp":
+            skip.add("penalty")
+        return digest(self.model_dump(mode="json", exclude=skip))
+
+    @property
+    def cell_key(self) -> str:
+        """All but the seed and what follows from it: runs with one cell key are repetitions."""
+        return digest(self._identity() | {"seed": None})
+
+    def _identity(self) -> dict[str, Any]:
+        dump = self.model_dump(mode="json")
+        if dump["feedback"] is not None:
+            dump["feedback"] |= {"seed": None, "hash": None}
+        if dump["train_last"] == self.depth:
+            dump["train_last"] = "all"
+        return dump
+
+
+def engine_spec(method: str, **fields: Any) -> RunSpec:
+    """Build the spec of a run for our engine from a method name and the remaining fields.
+
+    Args:
+        method: For example ``dfa-rms+pen0.01``.
+        fields: Other fields of ``RunSpec``.
+    """
+    parsed = parse_method(method)
+    return RunSpec(
+        origin="engine",
+        rule=parsed.rule,
+        credit_norm=parsed.credit_norm,
+        penalty=parsed.penalty,
+        train_last=parsed.train_last,
+        train_embedding=parsed.train_embedding,
+        **fields,
+    )
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a value's canonical JSON, in hexadecimal."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _dump(record: BaseModel | None) -> dict[str, Any] | None:
+    return record.model_dump(mode="json") if record is not None else None
