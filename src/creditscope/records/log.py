@@ -72,7 +72,9 @@ class RunLog:
             with path.open("rb") as file:
                 return cls._from_lines(path.name, file)
         except OSError as error:
-            raise BadFile(f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions") from None
+            raise BadFile(
+                f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions"
+            ) from None
 
     @classmethod
     def _from_lines(cls, name: str, lines: Iterable[bytes]) -> "RunLog":

@@ -14,7 +14,9 @@ SCHEMA_VERSION = 1
 
 Number = float | None
 Numbers = list[float | None]
-CosineStatus = Literal["ok", "zero-vector", "below-fidelity", "no-credit-saved", "exact-by-construction", "not measured"]
+CosineStatus = Literal[
+    "ok", "zero-vector", "below-fidelity", "no-credit-saved", "exact-by-construction", "not measured"
+]
 
 
 class Norms(Frozen):

@@ -1,0 +1,175 @@
+"""Snapshot: all that a probe may see of one run at one moment. Each quantity is computed when first asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from creditscope.blocks.cut import Params
+from creditscope.blocks.observe import Observation, observe
+from creditscope.blocks.rule import Batch, CreditRule, Feedback, Task
+from creditscope.errors import NotMeasured
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One run at one moment.
+
+    Args:
+        task: The cut model and its loss.
+        params: Parameters now.
+        init: Parameters at initialisation, or None where they were not kept.
+        rule: The rule, or None for a model whose credit is not known.
+        feedback: The rule's own feedback.
+        probe: The probe samples.
+        batch: Size of the probe batches.
+        view: How a state becomes one vector per sample.
+        seed: Seed of this run's probe stream: random directions and redraws follow from it.
+        epoch: Epochs done.
+        step: Optimiser steps done.
+        trained: Names of the parameters that train.
+        train: One training batch, for parameter gradients.
+        update: The last actual step net of decay, by parameter name.
+        grads: Parameter gradients that somebody else's backward wrote on ``train``; None: ask the rule.
+        fit: Samples to fit linear readouts on; None: not measured.
+        test: Samples to test them on.
+    """
+
+    task: Task
+    params: Params
+    init: Params | None
+    rule: CreditRule | None
+    feedback: Feedback
+    probe: Batch
+    batch: int
+    view: str
+    seed: int
+    epoch: int = 0
+    step: int = 0
+    trained: frozenset[str] | None = None
+    train: Batch | None = None
+    update: Mapping[str, Tensor] | None = None
+    grads: Mapping[str, Tensor] | None = None
+    fit: Batch | None = None
+    test: Batch | None = None
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks L."""
+        return self.task.blocks.depth
+
+    @property
+    def exact(self) -> tuple[bool, ...]:
+        """Per state, whether the credit is exact by construction."""
+        return self.rule.exact(self.depth) if self.rule is not None else (False,) * (self.depth + 1)
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The probe samples in probe batches."""
+        xs, ys = torch.split(self.probe.x, self.batch), torch.split(self.probe.y, self.batch)
+        return [Batch(x, y) for x, y in zip(xs, ys, strict=True)]
+
+    @cached_property
+    def seen(self) -> Observation:
+        """States, references, credit, error, logits and loss on all probe samples."""
+        with torch.no_grad():
+            parts = [observe(self.task, self.params, self.rule, self.feedback, batch) for batch in self.batches]
+        return _join(parts)
+
+    @cached_property
+    def delivered(self) -> tuple[Tensor, ...]:
+        """c_0..c_L; raises NotMeasured where no credit was saved."""
+        if self.seen.delivered is None:
+            raise NotMeasured(
+                "no-credit-saved: the rule's own feedback is needed; pass credit=... or save it with the run"
+            )
+        return self.seen.delivered
+
+    @cached_property
+    def rule_grads(self) -> dict[str, Tensor]:
+        """The raw gradient that the rule wrote on ``train``, before momentum and decay."""
+        if self.grads is not None:
+            return dict(self.grads)
+        if self.rule is None or self.train is None:
+            raise NotMeasured("parameter gradients: neither a rule nor gradients of the user's own backward are known")
+        return self.rule.assign(self.task, self.params, self.feedback, self.train, None).grads
+
+    @cached_property
+    def bp_grads(self) -> dict[str, Tensor]:
+        """The true gradient of the mean task loss on ``train``."""
+        if self.train is None:
+            raise NotMeasured("parameter gradients: no training batch was kept")
+        train = self.train
+
+        def loss(params: dict[str, Tensor]) -> Tensor:
+            logits = self.task.blocks.forward({**self.task.buffers, **params}, train.x).logits
+            return self.task.loss(logits, train.y).mean()
+
+        return torch.func.grad(loss)(dict(self.params))  # type: ignore[no-any-return]
+
+    def tail_loss(self, level: int, h: Tensor, y: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Per-sample loss of the rest of the network from a state on.
+
+        Args:
+            level: Which state h is.
+            h: The state, first axis samples.
+            y: Targets of these samples.
+            dtype: In which the rest of the network is computed.
+        """
+        there = self if dtype == self.dtype else self.in_dtype(dtype)
+        full = {**there.task.buffers, **there.params}
+        return there.task.loss(there.task.blocks.tail(full, level, h.to(dtype), there.probe.x), y)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the run."""
+        return next(iter(self.params.values())).dtype
+
+    def in_dtype(self, dtype: torch.dtype) -> "Snapshot":
+        """The same run with parameters, feedback and inputs in another dtype.
+
+        Args:
+            dtype: For example float64, to ask what rounding did.
+        """
+        if dtype == self.dtype:
+            return self
+        return self._casts.setdefault(dtype, self._cast(dtype))
+
+    @cached_property
+    def _casts(self) -> dict[torch.dtype, "Snapshot"]:
+        return {}
+
+    def _cast(self, dtype: torch.dtype) -> "Snapshot":
+        def cast(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+
+        def cast_batch(batch: Batch | None) -> Batch | None:
+            return batch and Batch(batch.x.to(dtype) if batch.x.is_floating_point() else batch.x, batch.y)
+
+        probe = cast_batch(self.probe)
+        assert probe is not None
+        return replace(
+            self,
+            task=self.task._replace(buffers=cast(self.task.buffers)),
+            params=cast(self.params),
+            feedback=cast(self.feedback),
+            probe=probe,
+            train=cast_batch(self.train),
+        )
+
+
+def _join(parts: list[Observation]) -> Observation:
+    def rows(name: str) -> tuple[Tensor, ...] | None:
+        lists = [getattr(part, name) for part in parts]
+        if lists[0] is None:
+            return None
+        return tuple(torch.cat(column) for column in zip(*lists, strict=True))
+
+    states, branches, references = rows("states"), rows("branches"), rows("references")
+    assert states is not None
+    assert branches is not None
+    assert references is not None
+    error, logits, loss = (torch.cat([getattr(part, name) for part in parts]) for name in ("error", "logits", "loss"))
+    return Observation(states, branches, references, rows("delivered"), error, logits, loss)

@@ -1,0 +1,95 @@
+"""ViT-Mini: a small pre-LayerNorm vision transformer with a class token."""
+
+import torch
+from torch import Tensor, nn
+
+from creditscope.models.residual import Residual
+
+
+class ViTMini(nn.Module):
+    """Patches → embed (+ class token, positions) → L pre-LN blocks → LayerNorm → head on the class token.
+
+    Plain linear maps for q, k, v and out, so that a rule can reach each of them.
+
+    Args:
+        shape: Shape (channels, height, width) of one image.
+        classes: Number of outputs.
+        width: Width d of the stream.
+        depth: Number of blocks L.
+        terminal_ln: Whether a LayerNorm stands before the head.
+        patch: Side of a square patch.
+        heads: Attention heads.
+        ratio: Hidden width of the MLP over d.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        classes: int,
+        width: int = 128,
+        depth: int = 4,
+        terminal_ln: bool = True,
+        patch: int = 4,
+        heads: int = 4,
+        ratio: int = 2,
+    ) -> None:
+        super().__init__()
+        channels, height, breadth = shape
+        self.patch = patch
+        tokens = (height // patch) * (breadth // patch)
+        self.embed = nn.Linear(channels * patch * patch, width)
+        self.cls = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.position = nn.Parameter(torch.randn(1, tokens + 1, width) * 0.02)
+        self.blocks = nn.ModuleList(Residual(_Branch(width, heads, ratio)) for _ in range(depth))
+        self.out_ln = nn.LayerNorm(width) if terminal_ln else nn.Identity()
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of a batch."""
+        patches = self.embed(_patches(x, self.patch))
+        h = torch.cat([self.cls.expand(len(x), -1, -1), patches], dim=1) + self.position
+        for block in self.blocks:
+            h = block(h)
+        return self.head(self.out_ln(h[:, 0]))  # type: ignore[no-any-return]
+
+
+def _patches(x: Tensor, side: int) -> Tensor:
+    """(N, C, H, W) → (N, tokens, C·side·side)."""
+    n, channels, height, width = x.shape
+    grid = x.reshape(n, channels, height // side, side, width // side, side)
+    return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+class _Branch(nn.Module):
+    """Attention, then MLP, as one branch: a + mlp(ln(h + a)) with a = attention(ln(h))."""
+
+    def __init__(self, width: int, heads: int, ratio: int) -> None:
+        super().__init__()
+        self.attention_ln = nn.LayerNorm(width)
+        self.attention = _Attention(width, heads)
+        self.mlp_ln = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width))
+
+    def forward(self, h: Tensor) -> Tensor:
+        attended = self.attention(self.attention_ln(h))
+        return attended + self.mlp(self.mlp_ln(h + attended))  # type: ignore[no-any-return]
+
+
+class _Attention(nn.Module):
+    """Multi-head self-attention in plain operations: they work under every torch.func transform."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, h: Tensor) -> Tensor:
+        query, key, value = (self._split(linear(h)) for linear in (self.query, self.key, self.value))
+        scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+        return self.out((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def _split(self, h: Tensor) -> Tensor:
+        return h.reshape(*h.shape[:2], self.heads, -1).transpose(1, 2)

@@ -1,0 +1,51 @@
+"""Feedback alignment block by block: the published audit's FA."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from creditscope.blocks import Batch, Feedback, Params, Task
+from creditscope.errors import BadInput
+from creditscope.records import FeedbackSpec
+from creditscope.rules.block_rule import BlockRule, normal, top_gradient
+
+
+@dataclass(frozen=True)
+class BlockFeedback(BlockRule):
+    """c_L = g_L exactly, c_l = c_{l+1}·M_l, M_l ~ N(0, 1/d) fixed (after Lillicrap et al. 2016)."""
+
+    @property
+    def injection(self) -> str:
+        """Where the credit enters."""
+        return "exact gradient at h_L; a fixed random matrix M_l carries it from block to block"
+
+    @property
+    def feedback_spec(self) -> FeedbackSpec:
+        """L square matrices."""
+        return FeedbackSpec(dist="normal", scale="1/sqrt(width)")
+
+    def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
+        """Draw M_0..M_{L−1}."""
+        widths = {shape[-1] for shape in task.shapes}
+        if len(widths) != 1 or any(len(shape) > 2 for shape in task.shapes):
+            raise BadInput(
+                f"fa-block wants states of one width, got shapes {task.shapes}; use fa or dfa for this model"
+            )
+        like, width = next(iter(params.values())), widths.pop()
+        sd = 1 / math.sqrt(width)
+        return {f"M.{level}": normal((width, width), sd, generator, like) for level in range(task.blocks.depth)}
+
+    def signals(
+        self, task: Task, params: Params, feedback: Feedback, error: Tensor, top: Tensor, batch: Batch
+    ) -> tuple[Tensor, ...]:
+        """From the top down."""
+        signals = [top_gradient(task, params, top, batch)]
+        for level in reversed(range(task.blocks.depth)):
+            signals.append(signals[-1] @ feedback[f"M.{level}"])
+        return tuple(reversed(signals))
+
+    def exact(self, depth: int) -> tuple[bool, ...]:
+        """Exact at h_L alone."""
+        return (*(False,) * depth, True)

@@ -1,0 +1,72 @@
+"""Direct feedback alignment: the output error reaches every block through its own fixed random matrix."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from creditscope.blocks import Batch, Feedback, Params, Task
+from creditscope.records import FeedbackSpec
+from creditscope.records.method import CreditNorm
+from creditscope.rules.block_rule import BlockRule, normal
+
+RMS_EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class DirectFeedback(BlockRule):
+    """c_{l+1} = e·B_l and c_0 = e·B_0, B_l ~ N(0, 1/C) fixed (Nøkland 2016).
+
+    Args:
+        credit_norm: ``rms`` divides each sample's credit by (its root mean square + 1e-6): the published audit's DFA.
+    """
+
+    credit_norm: CreditNorm = "none"
+
+    @property
+    def injection(self) -> str:
+        """Where the credit enters."""
+        scale = ", divided by its RMS per sample" if self.credit_norm == "rms" else ""
+        return f"e·B_l at the output of block l{scale}; e·B_0 at the embedding; every token alike"
+
+    @property
+    def feedback_spec(self) -> FeedbackSpec:
+        """L matrices of C rows."""
+        return FeedbackSpec(dist="normal", scale="1/sqrt(classes)")
+
+    def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
+        """Draw B_0..B_{L−1}."""
+        like = next(iter(params.values()))
+        sd = 1 / math.sqrt(task.outputs)
+        shapes = (_receiving(shape) for shape in task.shapes[1:])
+        return {
+            f"B.{level}": normal((task.outputs, math.prod(shape)), sd, generator, like)
+            for level, shape in enumerate(shapes)
+        }
+
+    def signals(
+        self, task: Task, params: Params, feedback: Feedback, error: Tensor, top: Tensor, batch: Batch
+    ) -> tuple[Tensor, ...]:
+        """e·B_l, handed to every token of a token stream."""
+        levels = (0, *range(task.blocks.depth))
+        return tuple(
+            self._deliver_one(error @ feedback[f"B.{level}"], shape)
+            for level, shape in zip(levels, task.shapes, strict=True)
+        )
+
+    def _deliver_one(self, signal: Tensor, shape: tuple[int, ...]) -> Tensor:
+        if self.credit_norm == "rms":
+            rms = signal.square().mean(1, keepdim=True).sqrt()
+            signal = signal / (rms + RMS_EPS)
+        signal = signal.reshape(len(signal), *([1] * (len(shape) == 2)), *_receiving(shape))
+        return signal.expand(len(signal), *shape)
+
+    def exact(self, depth: int) -> tuple[bool, ...]:
+        """Exact nowhere."""
+        return (False,) * (depth + 1)
+
+
+def _receiving(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The part of a state that gets its own feedback entries: one token of a token stream, else everything."""
+    return shape[1:] if len(shape) == 2 else shape

@@ -1,0 +1,202 @@
+"""Feedback alignment: every linear map sends its error back through a fixed random matrix instead of its weight."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp
+
+from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Task
+from creditscope.blocks.cut import Blocks, hooks
+from creditscope.blocks.observe import zero_taps
+from creditscope.errors import BadInput
+from creditscope.records import FeedbackSpec
+from creditscope.rules.block_rule import normal, penalty_signal
+
+_MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_NO_MAP = (nn.Embedding,)
+
+
+@dataclass(frozen=True)
+class FeedbackAlignment(CreditRule):
+    """δ_in = δ_out·B in place of δ_out·W, B fixed and drawn with W's initial spread (Lillicrap et al. 2016).
+
+    The backward weight is swapped by a carrier on the unmodified module: the map sees stopgrad(x), and
+    B(x − stopgrad x), whose value is zero, carries the error back. The head's own weights get their exact
+    gradient; out_ln, below the head, does not.
+
+    Args:
+        exact_head: Whether the maps after the last block keep their true backward weight; then the skip path
+            carries the true gradient everywhere, which is another rule.
+    """
+
+    exact_head: bool = False
+
+    @property
+    def injection(self) -> str:
+        """Where the credit enters."""
+        head = "the head's true weight" if self.exact_head else "the head's random matrix"
+        return f"gradient at the logits, back through {head} and a fixed random matrix per linear map"
+
+    @property
+    def feedback_spec(self) -> FeedbackSpec:
+        """One matrix per linear map."""
+        return FeedbackSpec(dist="normal", scale="standard deviation of each weight at initialisation")
+
+    def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
+        """Draw one matrix per linear map that has something trainable before it."""
+        maps = linear_maps(task, params)
+        return {
+            f"B.{name}": normal(tuple(weight.shape), float(weight.double().std()), generator, weight)
+            for name, weight, after_blocks in maps
+            if not (self.exact_head and after_blocks)
+        }
+
+    def assign(self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor | None) -> Credit:
+        """The gradient of the mean loss through the carriers, plus the penalty's local one."""
+
+        def run(params: dict[str, Tensor]) -> Tensor:
+            return task.blocks.forward({**task.buffers, **params}, batch.x).logits
+
+        n = len(batch.x)
+        with carriers(task.blocks, feedback):
+            logits, pullback = vjp(run, dict(params))  # type: ignore[misc]
+        grads = pullback(task.error(logits, batch.y) / n)[0]
+        if penalty is not None:
+            local = self._penalty_grads(task, params, feedback, batch, penalty)
+            grads = {name: grad + local[name] for name, grad in grads.items()}
+        return Credit(task.loss(logits, batch.y), grads)
+
+    def _penalty_grads(
+        self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor
+    ) -> dict[str, Tensor]:
+        def run(params: dict[str, Tensor]) -> tuple[Tensor, ...]:
+            return task.blocks.forward({**task.buffers, **params}, batch.x, cut=True).branches
+
+        with carriers(task.blocks, feedback):
+            branches, pullback = vjp(run, dict(params))  # type: ignore[misc]
+        signals = tuple(penalty_signal(f, penalty) / len(batch.x) for f in branches)
+        return pullback(signals)[0]  # type: ignore[no-any-return]
+
+    def deliver(self, task: Task, params: Params, feedback: Feedback, batch: Batch) -> tuple[Tensor, ...]:
+        """What arrives at each state when the error is carried back."""
+
+        def run(taps: dict[int, Tensor]) -> Tensor:
+            logits = task.blocks.forward({**task.buffers, **params}, batch.x, taps=taps).logits
+            return task.loss(logits, batch.y)
+
+        with carriers(task.blocks, feedback):
+            loss, pullback = vjp(run, zero_taps(task, batch.x, params))  # type: ignore[misc]
+        signals = pullback(torch.ones_like(loss))[0]
+        return tuple(signals[level] for level in range(task.blocks.depth + 1))
+
+    def exact(self, depth: int) -> tuple[bool, ...]:
+        """Exact at h_L when the head is."""
+        return (*(False,) * depth, self.exact_head)
+
+
+@contextmanager
+def carriers(blocks: Blocks, feedback: Feedback) -> Iterator[None]:
+    """While open, linear maps named in the feedback send their error back through it.
+
+    Args:
+        blocks: The cut model.
+        feedback: ``B.<module path>`` to the backward weight.
+    """
+
+    def before(carried: list[Tensor]) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            kept = args[0].detach()
+            carried.append(args[0] - kept)
+            return (kept, *args[1:])
+
+        return hook
+
+    def after(carried: list[Tensor], matrix: Tensor) -> Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor]:
+        def hook(module: nn.Module, _: tuple[Any, ...], output: Tensor) -> Tensor:
+            return output + _apply(module, matrix, carried.pop())
+
+        return hook
+
+    with hooks() as handles:
+        for name, module in blocks.model.named_modules():
+            matrix = feedback.get(f"B.{name}")
+            if matrix is not None:
+                carried: list[Tensor] = []
+                handles.append(module.register_forward_pre_hook(before(carried)))
+                handles.append(module.register_forward_hook(after(carried, matrix)))
+        yield
+
+
+def _apply(module: nn.Module, matrix: Tensor, x: Tensor) -> Tensor:
+    """The module's map with another weight and no bias."""
+    weights = {"weight": matrix}
+    if getattr(module, "bias", None) is not None:
+        weights["bias"] = torch.zeros_like(module.bias)  # type: ignore[arg-type]
+    # The hooks of the module are in force: forward() is called past them.
+    bare = {f"module.{key}": value for key, value in weights.items()}
+    return functional_call(_Bare(module), bare, (x,))  # type: ignore[no-any-return]
+
+
+class _Bare(nn.Module):
+    """Calls a module's forward without its hooks."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module.forward(x)  # type: ignore[no-any-return]
+
+
+def linear_maps(task: Task, params: Params) -> list[tuple[str, Tensor, bool]]:
+    """The linear maps that need a backward weight: (module path, weight, whether it stands after the blocks).
+
+    Runs the model once. A map that nothing trainable precedes needs none; a model with weights in a map that
+    cannot be carried is refused, because a rule that silently skips one is another rule.
+
+    Args:
+        task: What is trained.
+        params: Parameters, which give weights, device and dtype.
+    """
+    model = task.blocks.model
+    like = next(iter(params.values()))
+    called: dict[str, tuple[bool, bool]] = {}
+    done = [False]
+
+    def seen(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+            called[name] = (bool(args[0].requires_grad), done[0])
+
+        return hook
+
+    def finish(*_: Any) -> None:
+        done[0] = True
+
+    live = {name: p.detach().requires_grad_() for name, p in params.items()}
+    with hooks() as handles, torch.enable_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, _MAPS):
+                handles.append(module.register_forward_pre_hook(seen(name)))
+        handles.append(task.blocks.modules[-1].register_forward_hook(finish))
+        functional_call(model, {**task.buffers, **live}, (torch.zeros(2, *task.input_shape).to(like),))
+    _refuse_skipped(model, called)
+    return [(name, params[f"{name}.weight"], after) for name, (needed, after) in called.items() if needed]
+
+
+def _refuse_skipped(model: nn.Module, called: dict[str, tuple[bool, bool]]) -> None:
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        own = [p for p in module.parameters(recurse=False) if p.ndim > 1]
+        is_map = isinstance(module, _MAPS)
+        if is_map and name not in called:
+            raise BadInput(
+                f"fa cannot carry {name!r}: its weight is used without calling the module; use plain linears"
+            )
+        if own and not is_map and isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(module, _NO_MAP):
+            raise BadInput(f"fa cannot carry {name!r} ({type(module).__name__}): rewrite it with nn.Linear or nn.Conv")
+        if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+            raise BadInput(f"fa cannot carry {name!r} ({type(module).__name__}): rewrite it with plain nn.Linear maps")
