@@ -1,0 +1,178 @@
+"""The one table renderer: plain text, Markdown, LaTeX (booktabs) and HTML from one grid of strings."""
+
+import html
+import textwrap
+from dataclasses import dataclass
+from typing import Literal
+
+Align = Literal["left", "right"]
+MIN_COLUMN = 6
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "≈": r"$\approx$",
+    "−": r"$-$",
+    "→": r"$\rightarrow$",
+    "∞": r"$\infty$",
+    "‖": r"$\|$",
+    "·": r"$\cdot$",
+    "√": r"$\surd$",
+    "λ": r"$\lambda$",
+    "γ": r"$\gamma$",
+    "Γ": r"$\Gamma$",
+    "φ": r"$\varphi$",
+    "ρ": r"$\rho$",
+    "…": r"\ldots{}",
+    "–": "--",
+    "—": "---",
+}
+_MARKDOWN = {char: "\\" + char for char in "\\|`*_[]<>#~"}
+# Brackets right after \\ or at the start of a cell are read as an optional argument by booktabs rows.
+_LATEX_BRACKETS = {"[": "{[}", "]": "{]}"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A grid of strings; a newline inside a cell starts a second line of that cell.
+
+    Args:
+        columns: Headings.
+        rows: Cells, one tuple a row, as long as ``columns``.
+        align: Per column; left where it is not given.
+        title: Shown above; becomes the LaTeX caption.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    align: tuple[Align, ...] = ()
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"a row of {len(row)} cells in a table of {len(self.columns)} columns: {row}")
+
+    @property
+    def natural_width(self) -> int:
+        """Columns of a terminal that the text form needs without wrapping."""
+        return sum(self._natural_widths()) + 2 * max(0, len(self.columns) - 1)
+
+    def to_text(self, width: int | None = None) -> str:
+        """Plain text with two spaces between columns and a rule under the headings.
+
+        Args:
+            width: Wrap the widest columns until the table fits; None never wraps.
+        """
+        widths = self._fit(width)
+        lines = [self.title] if self.title else []
+        lines += self._text_row(self.columns, widths)
+        lines.append("  ".join("-" * w for w in widths))
+        for row in self.rows:
+            lines += self._text_row(row, widths)
+        return "\n".join(visible(line, keep="") for line in lines)
+
+    def to_markdown(self) -> str:
+        """A GitHub-flavoured table."""
+        marks = ["---:" if self._align(i) == "right" else "---" for i in range(len(self.columns))]
+        grid = [self.columns, *self.rows]
+        lines = ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in grid]
+        lines.insert(1, "| " + " | ".join(marks) + " |")
+        return "\n".join([f"**{markdown(self.title)}**", "", *lines] if self.title else lines)
+
+    def to_latex(self) -> str:
+        """A ``tabular`` with booktabs rules, inside a ``table`` when there is a title."""
+        spec = "".join("r" if self._align(i) == "right" else "l" for i in range(len(self.columns)))
+        body = [" & ".join(latex(cell) for cell in row) + r" \\" for row in self.rows]
+        head = " & ".join(latex(cell) for cell in self.columns) + r" \\"
+        tabular = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+        tabular.append(r"\end{tabular}")
+        if not self.title:
+            return "\n".join(tabular)
+        return "\n".join(
+            [r"\begin{table}", r"\centering", rf"\caption{{{latex(self.title)}}}", *tabular, r"\end{table}"]
+        )
+
+    def to_html(self) -> str:
+        """An HTML table; every cell is escaped."""
+        head = "".join(f"<th>{_html(cell)}</th>" for cell in self.columns)
+        body = "".join("<tr>" + "".join(f"<td>{_html(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        caption = f"<caption>{_html(self.title)}</caption>" if self.title else ""
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _align(self, column: int) -> Align:
+        return self.align[column] if column < len(self.align) else "left"
+
+    def _natural_widths(self) -> list[int]:
+        grid = [self.columns, *self.rows]
+        return [max(len(line) for row in grid for line in row[i].split("\n")) for i in range(len(self.columns))]
+
+    def _fit(self, width: int | None) -> list[int]:
+        widths = self._natural_widths()
+        room = None if width is None else width - 2 * (len(widths) - 1)
+        while room is not None and sum(widths) > room and max(widths) > MIN_COLUMN:
+            widths[widths.index(max(widths))] -= 1
+        return widths
+
+    def _text_row(self, cells: tuple[str, ...], widths: list[int]) -> list[str]:
+        wrapped = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        lines = []
+        for k in range(max(len(cell) for cell in wrapped)):
+            parts = [cell[k] if k < len(cell) else "" for cell in wrapped]
+            padded = [
+                part.rjust(width) if self._align(i) == "right" else part.ljust(width)
+                for i, (part, width) in enumerate(zip(parts, widths, strict=True))
+            ]
+            lines.append("  ".join(padded).rstrip())
+        return lines
+
+
+def _wrap(cell: str, width: int) -> list[str]:
+    lines: list[str] = []
+    for line in cell.split("\n"):
+        lines += textwrap.wrap(line, max(1, width), break_on_hyphens=False) or [""]
+    return lines
+
+
+def visible(text: str, keep: str = "\n") -> str:
+    """Text with control characters replaced, so that a name in a log cannot steer a terminal.
+
+    Args:
+        text: Any text.
+        keep: Control characters that stay.
+    """
+    return "".join(char if char.isprintable() or char in keep else "�" for char in text)
+
+
+def markdown(text: str) -> str:
+    """Text for one Markdown table cell."""
+    return _translate(text, _MARKDOWN).replace("\n", "<br>")
+
+
+def latex(text: str) -> str:
+    """Text for one LaTeX table cell."""
+    return _translate(text, _LATEX | _LATEX_BRACKETS).replace("\n", " ")
+
+
+def _html(text: str) -> str:
+    return html.escape(visible(text)).replace("\n", "<br>")
+
+
+def _translate(text: str, table: dict[str, str]) -> str:
+    return "".join(table.get(char, char) for char in visible(text))
