@@ -1,1 +1,87 @@
-"""."""
+"""The data sets: device-resident tensors, seeded order, one content hash per split.
+
+``load_data`` knows:
+
+- ``fashion-mini``: 10,000 training and 2,000 test images of Fashion-MNIST, bundled with the package (MIT licence).
+- ``fashion-mnist``: the whole of it, from IDX files (plain or ``.gz``) in the data folder or its ``FashionMNIST/raw``.
+- ``cifar10``: from the data folder, as binary batches (``cifar-10-batches-bin``), python batches
+  (``cifar-10-batches-py``, read without Python's unpickler) or lossless WebP mosaics with ``labels.npz``.
+- ``synthetic``: a fixed random teacher labels Gaussian vectors.
+- a path that ends in ``.npz``: x_train, y_train, x_test, y_test.
+
+The data folder is the ``data_dir`` argument, else the environment variable ``CREDITSCOPE_DATA``. Nothing is
+downloaded and nothing is cached. The hash covers what the network sees (inputs as uint8 (n, C, H, W) or float32
+features, labels as int64, in order), not the container: every layout of CIFAR-10 gives the same two hashes.
+"""
+
+import warnings
+from pathlib import Path
+
+from creditscope.data.batches import augment, normalise
+from creditscope.data.bundled import read_fashion_mini
+from creditscope.data.cifar10 import read_cifar10
+from creditscope.data.dataset import Dataset, make_dataset
+from creditscope.data.idx import read_fashion_mnist
+from creditscope.data.npz import read_npz
+from creditscope.data.order import epoch_crops, epoch_order, random_targets, stream
+from creditscope.data.synthetic import synthetic
+from creditscope.errors import BadInput, did_you_mean
+
+DATASETS = ("fashion-mini", "fashion-mnist", "cifar10", "synthetic")
+
+# Content hashes (train, test) of the published data: other files may have the same names, MNIST's have.
+PUBLISHED = {
+    "fashion-mnist": (
+        "82a27aebfb395e5fe7683d66ca18703f89d7e641a9d89c2c63f4602889b41434",
+        "6bb7d7ebb80800c924eb27cd795ae1e68b5c09edf3bfec3306a1e58f10ff1208",
+    ),
+    "cifar10": (
+        "330d77d01b4c204111bc234f36e83e0cfe6c69b2dc21b788692db6b7bf32d7e3",
+        "13b40c1696cd615dfb1f23e6514f9a2ee71efdd0d1c2aea6828fb77f3c89d460",
+    ),
+}
+
+__all__ = [
+    "DATASETS",
+    "PUBLISHED",
+    "Dataset",
+    "augment",
+    "epoch_crops",
+    "epoch_order",
+    "load_data",
+    "normalise",
+    "random_targets",
+    "stream",
+    "synthetic",
+]
+
+
+def load_data(name: str, data_dir: Path | None = None) -> Dataset:
+    """Load a data set by name, or a user's ``.npz`` by path.
+
+    Args:
+        name: One of ``DATASETS``, or a path that ends in ``.npz``.
+        data_dir: Folder of ``fashion-mnist`` and ``cifar10``; None: the environment variable ``CREDITSCOPE_DATA``.
+    """
+    if name.endswith(".npz"):
+        return read_npz(Path(name))
+    if name == "fashion-mini":
+        return read_fashion_mini()
+    if name == "synthetic":
+        return synthetic()
+    if name == "fashion-mnist":
+        return _as_published(make_dataset(name, read_fashion_mnist(data_dir), classes=10))
+    if name == "cifar10":
+        return _as_published(make_dataset(name, read_cifar10(data_dir), classes=10))
+    raise BadInput(f"no data set {name!r}: {did_you_mean(name, DATASETS)} (a file of your own must end in .npz)")
+
+
+def _as_published(data: Dataset) -> Dataset:
+    """The data set itself, with a warning where its content is not the published one."""
+    if (data.spec.hash_train, data.spec.hash_test) != PUBLISHED[data.name]:
+        warnings.warn(
+            f"these files are readable but are not the published {data.name} (training hash "
+            f"{(data.spec.hash_train or '')[:12]}..): a subset, another order or another data set; the log records it",
+            stacklevel=3,
+        )
+    return data

@@ -1,0 +1,137 @@
+"""Dataset: one data set as tensors on one device, with the content hash of each split."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from creditscope.records import DataSpec
+
+Array = npt.NDArray[Any]
+
+_STATS_CHUNK = 1024
+
+
+class Splits(NamedTuple):
+    """What every reader returns, in canonical form whatever the container was.
+
+    Args:
+        x_train: Images as uint8 (n, C, H, W), or features as float32 (n, ...).
+        y_train: Labels as int64 (n,).
+        x_test: Like ``x_train``.
+        y_test: Like ``y_train``.
+    """
+
+    x_train: Array
+    y_train: Array
+    x_test: Array
+    y_test: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Both splits of a data set, ready for batches.
+
+    Args:
+        name: The data set's name, or the stem of a user's file.
+        x_train: Images as uint8 (n, C, H, W), or features as float32 (n, ...).
+        y_train: Labels as int64 (n,).
+        x_test: Like ``x_train``.
+        y_test: Like ``y_train``.
+        classes: Number of classes.
+        mean: Mean of the training split, (C, 1, 1) in [0, 1] scale; zeros for features.
+        std: Population standard deviation, likewise; ones for features and for a constant channel.
+        spec: What the run log records of the data.
+    """
+
+    name: str
+    x_train: torch.Tensor
+    y_train: torch.Tensor
+    x_test: torch.Tensor
+    y_test: torch.Tensor
+    classes: int
+    mean: torch.Tensor
+    std: torch.Tensor
+    spec: DataSpec
+
+    def to(self, device: torch.device | str) -> "Dataset":
+        """The same data set with every tensor on a device.
+
+        Args:
+            device: Where the tensors go.
+        """
+        return replace(
+            self,
+            x_train=self.x_train.to(device),
+            y_train=self.y_train.to(device),
+            x_test=self.x_test.to(device),
+            y_test=self.y_test.to(device),
+            mean=self.mean.to(device),
+            std=self.std.to(device),
+        )
+
+
+def make_dataset(name: str, splits: Splits, classes: int) -> Dataset:
+    """Build a data set from arrays in canonical form.
+
+    Args:
+        name: The data set's name.
+        splits: The arrays.
+        classes: Number of classes.
+    """
+    x_train, y_train, x_test, y_test = (np.ascontiguousarray(array) for array in splits)
+    mean, std = _statistics(x_train)
+    spec = DataSpec(
+        name=name,
+        hash_train=content_hash(x_train, y_train),
+        hash_test=content_hash(x_test, y_test),
+        shape=tuple(x_train.shape[1:]),
+        n_train=len(x_train),
+        n_test=len(x_test),
+        class_counts=tuple(np.bincount(y_test, minlength=classes).tolist()),
+    )
+    tensors = [torch.from_numpy(array if array.flags.writeable else array.copy()) for array in (x_train, x_test)]
+    labels = [torch.from_numpy(np.array(array, dtype=np.int64)) for array in (y_train, y_test)]
+    return Dataset(name, tensors[0], labels[0], tensors[1], labels[1], classes, mean, std, spec)
+
+
+def content_hash(x: Array, y: Array) -> str:
+    """SHA-256 of a split's content: dtype, shape and little-endian bytes of the inputs, then of the labels.
+
+    It does not depend on the container the split was read from, only on what the network sees and in which order.
+
+    Args:
+        x: uint8 (n, C, H, W) or float32 (n, ...).
+        y: int64 (n,).
+    """
+    sha = hashlib.sha256()
+    for array in (x, y):
+        sha.update(f"{array.dtype.name} {','.join(map(str, array.shape))}\n".encode())
+        sha.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)
+    return sha.hexdigest()
+
+
+def _statistics(x: Array) -> tuple[torch.Tensor, torch.Tensor]:
+    """Per-channel mean and population standard deviation of images in [0, 1] scale, in float64."""
+    if x.dtype != np.uint8:
+        unit = (1,) * (x.ndim - 1)
+        return torch.zeros(unit), torch.ones(unit)
+    channels = x.shape[1]
+    # Pixel counts are exact; chunks keep the temporaries small (bincount works on int64).
+    counts = np.zeros((channels, 256), dtype=np.int64)
+    for start in range(0, len(x), _STATS_CHUNK):
+        for channel in range(channels):
+            counts[channel] += np.bincount(x[start : start + _STATS_CHUNK, channel].reshape(-1), minlength=256)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    value = np.arange(256) / 255.0
+    mean = share @ value
+    std = np.sqrt((share * (value - mean[:, None]) ** 2).sum(axis=1))
+    std[std == 0.0] = 1.0
+    return _channel_tensor(mean), _channel_tensor(std)
+
+
+def _channel_tensor(values: Array) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32).reshape(-1, 1, 1)

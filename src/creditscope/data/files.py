@@ -1,0 +1,57 @@
+"""Where data files are looked for, and bounded reads that fail with one line."""
+
+import os
+from pathlib import Path
+
+from creditscope.errors import BadFile, BadInput
+
+ENVIRONMENT = "CREDITSCOPE_DATA"
+
+
+def data_folder(name: str, data_dir: Path | None, wanted: str) -> Path:
+    """The folder a data set is read from: the argument, else the environment variable.
+
+    Args:
+        name: The data set, for the message.
+        data_dir: The folder the user named, if any.
+        wanted: What the folder should hold, for the message.
+    """
+    origin = "the data folder"
+    if data_dir is None:
+        value = os.environ.get(ENVIRONMENT, "")
+        if not value:
+            raise BadInput(
+                f"{name} is not bundled: pass --data-dir DIR (data_dir=) or set {ENVIRONMENT} to a folder that holds "
+                f"{wanted}; 'fashion-mini' needs no files"
+            )
+        data_dir, origin = Path(value), ENVIRONMENT
+    if not os.path.isdir(data_dir):
+        raise BadInput(f"{name}: {origin} {data_dir} is not a folder; name one that holds {wanted}")
+    return data_dir
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """A whole file, refused before it is read when it is larger than any file of its kind.
+
+    Args:
+        path: The file.
+        limit: The most bytes accepted.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if len(data) > limit:
+        raise BadFile(f"{path}: wanted at most {limit:,} bytes, found more; this is not the file its name says")
+    return data
+
+
+def unreadable(path: Path, error: OSError) -> BadFile:
+    """The error for a file that the system does not hand over.
+
+    Args:
+        path: The file.
+        error: What the system said.
+    """
+    return BadFile(f"{path}: cannot be read ({error.strerror or error}); check that it exists and its permissions")
