@@ -1,0 +1,178 @@
+"""CS008: a finite difference with a step of absolute size in float32."""
+
+import ast
+from collections.abc import Iterator
+
+from creditscope.lint.calls import method, own_name
+from creditscope.lint.pitfall import Hit, Pitfall
+from creditscope.lint.recognise import origins, quotient
+from creditscope.lint.source import MAX_HOPS, Source, same
+from creditscope.lint.words import parts
+
+_SMALLEST, _LARGEST = 1e-10, 0.1
+_FLOAT64 = {"torch.float64", "torch.double", "jax.numpy.float64", "numpy.float64"}
+_SCALES = {"scale", "scales", "norm", "norms", "rms", "std", "size", "radius", "magnitude", "median", "relative"}
+_WRAPPERS = {"item", "mean", "sum", "detach", "double", "float", "cpu", "squeeze"}
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Find ``loss(h + 1e-3 * v) - loss(h)`` where the step does not follow the size of ``h``.
+
+    Args:
+        source: The file.
+    """
+    if not any(name.split(".")[0] in ("torch", "jax") for name in source.imports.values()):
+        return  # numpy and plain Python compute in float64
+    differences = [node for node in source.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)]
+    reported: set[ast.AST] = set()
+    for difference in differences:
+        for side in (difference.left, difference.right):
+            for step in _steps(source, side):
+                if step not in reported and not _in_float64(source, step):
+                    reported.add(step)
+                    yield Hit(
+                        step,
+                        "this step has an absolute size: in float32 it drowns in rounding once the state is large",
+                    )
+    yield from _steps_in_place(source, differences)
+
+
+def _steps(source: Source, side: ast.expr) -> Iterator[ast.BinOp]:
+    """The absolute steps at which one side of a difference evaluates a function."""
+    evaluation = _evaluation(source, side)
+    if evaluation is None:
+        return
+    for given in [*evaluation.args, *(item.value for item in evaluation.keywords)]:
+        for value in (given, *source.values(given)):
+            if isinstance(value, ast.BinOp) and _is_absolute_step(source, value):
+                yield value
+
+
+def _evaluation(source: Source, node: ast.AST | None, hops: int = MAX_HOPS) -> ast.Call | None:
+    """The function call whose value an expression is; ``f(x).item()`` is that of ``f``."""
+    if node is None or not hops:
+        return None
+    if isinstance(node, ast.Call):
+        if method(node) in _WRAPPERS and isinstance(node.func, ast.Attribute):
+            return _evaluation(source, node.func.value, hops - 1)
+        if isinstance(node.func, ast.Name) and node.func.id == "float" and node.args:
+            return _evaluation(source, node.args[0], hops - 1)
+        # A loss of a model: follow the argument that is itself a call of the perturbed state.
+        inner = next((item for item in node.args if isinstance(item, ast.Call)), None)
+        direct = any(_is_absolute_step(source, v) for item in node.args for v in (item, *source.values(item)))
+        return node if direct or inner is None else _evaluation(source, inner, hops - 1)
+    values = source.values(node)
+    return _evaluation(source, values[0], hops - 1) if values else None
+
+
+def _is_absolute_step(source: Source, node: ast.AST) -> bool:
+    """Whether an expression is ``h ± c·v`` with a small literal ``c`` and nothing that follows the size of ``h``."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add | ast.Sub):
+        return False
+    sides = [(node.left, node.right)] + ([(node.right, node.left)] if isinstance(node.op, ast.Add) else [])
+    return any(_is_absolute(source, state, term) for state, term in sides)
+
+
+def _is_absolute(source: Source, state: ast.expr, term: ast.expr) -> bool:
+    if not isinstance(state, ast.Name | ast.Attribute | ast.Subscript) or source.number(state) is not None:
+        return False
+    factors = _factors(source, term)
+    if not any(_is_small(source, factor) for factor in factors):
+        return False
+    others = [factor for factor in factors if source.number(factor) is None]
+    return not any(_follows(source, part, state) for factor in others for part in origins(source, factor))
+
+
+def _factors(source: Source, node: ast.expr) -> list[ast.expr]:
+    """The factors of a product; a unit direction ``v / v.norm()`` counts as ``v``."""
+    factors, pending = [], [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
+            pending += [part.left, part.right]
+        elif (division := quotient(source, part)) is not None:
+            above, below = division
+            pending.append(above)
+            # v / v.norm() only makes a unit vector; any other divisor may carry the size of the state.
+            factors += [item for item in below if not _is_norm_within(item, above)]
+        else:
+            factors.append(part)
+    return factors
+
+
+def _is_norm_within(divisor: ast.expr, product: ast.expr) -> bool:
+    inner = divisor.func.value if isinstance(divisor, ast.Call) and isinstance(divisor.func, ast.Attribute) else None
+    if inner is None or method(divisor) != "norm":
+        return False
+    return any(same(inner, part) for part in ast.walk(product) if isinstance(part, ast.expr))
+
+
+def _is_small(source: Source, node: ast.expr) -> bool:
+    value = source.number(node)
+    return value is not None and _SMALLEST <= abs(value) <= _LARGEST
+
+
+def _follows(source: Source, part: ast.AST, state: ast.expr) -> bool:
+    """Whether a part of the step carries the size of the state, or goes by a name that says so."""
+    if isinstance(part, ast.Name | ast.Attribute) and _SCALES.intersection(parts(own_name(part))):
+        return True
+    in_call = isinstance(source.parents.get(part), ast.Attribute | ast.Call)
+    return isinstance(part, ast.expr) and same(part, state) and in_call and not _is_shape_only(source, part)
+
+
+def _is_shape_only(source: Source, part: ast.AST) -> bool:
+    """Whether an expression is used only for its shape, as in ``torch.randn_like(h)``."""
+    parent = source.parents.get(part)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in ("shape", "device", "dtype", "size", "new_zeros", "numel")
+    return isinstance(parent, ast.Call) and own_name(parent.func).endswith("_like")
+
+
+def _in_float64(source: Source, step: ast.AST) -> bool:
+    """Whether the function computes in float64, is handed float64, or the file makes it the default."""
+    function = source.function(step)
+    scopes: list[ast.AST] = [function]
+    if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        scopes += [call for call in source.calls() if own_name(call.func) in (function.name, "set_default_dtype")]
+    return any(_is_float64(source, node) for scope in scopes for node in ast.walk(scope))
+
+
+def _is_float64(source: Source, node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and method(node) == "double":
+        return True
+    return isinstance(node, ast.Attribute | ast.Name) and source.qualified(node) in _FLOAT64
+
+
+def _steps_in_place(source: Source, differences: list[ast.BinOp]) -> Iterator[Hit]:
+    """Find ``p[i] += 1e-3`` where a difference of losses is then divided by that step."""
+    for node in source.nodes:
+        if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add) or isinstance(node.target, ast.Name):
+            continue
+        function = source.function(node)
+        steps = [factor for factor in _factors(source, node.value) if _is_small(source, factor)]
+        divided = any(
+            source.function(difference) is function
+            and isinstance(parent := source.parents.get(difference), ast.BinOp)
+            and isinstance(parent.op, ast.Div)
+            and any(same(part, step) for step in steps for part in ast.walk(parent.right))
+            for difference in differences
+        )
+        if divided and not _in_float64(source, node):
+            yield Hit(node, "this step has an absolute size: in float32 it drowns in rounding once the value is large")
+
+
+PITFALL = Pitfall(
+    code="CS008",
+    title="a finite-difference step of absolute size in float32",
+    why=(
+        "float32 carries seven digits: once the state is large, a step of 1e-3 rounds away and many loss changes are "
+        "exactly 0. Even the TRUE gradient then seems to predict them badly."
+    ),
+    fix="scale the step with the state and compute in float64: `eps = 1e-3 * h.norm(dim=-1).median()`, `h.double()`",
+    wrong="import torch\n\ndef change(loss, h, v):\n    return loss(h + 1e-3 * v) - loss(h)",
+    right=(
+        "import torch\n\ndef change(loss, h, v):\n    h, v = h.double(), v.double()\n"
+        "    eps = 1e-3 * h.norm(dim=-1).median()\n    return loss(h + eps * v) - loss(h)"
+    ),
+    find=find,
+)

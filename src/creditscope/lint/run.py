@@ -1,0 +1,148 @@
+"""Lint sources, files and folders."""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from creditscope.errors import BadFile
+from creditscope.lint.finding import Finding, LintReport, Skipped
+from creditscope.lint.notebook import read_notebook
+from creditscope.lint.pitfall import Hit
+from creditscope.lint.pitfalls import PITFALLS
+from creditscope.lint.source import MAX_BYTES, Source
+
+_IGNORE = re.compile(r"#\s*creditscope:\s*ignore\[([^\]]*)\]")
+_PYTHON, _NOTEBOOK = (".py", ".pyw"), ".ipynb"
+
+
+def lint_source(source: str, filename: str = "<source>") -> list[Finding]:
+    """Find the pitfalls in Python source, without running it.
+
+    Args:
+        source: The source.
+        filename: The name to report.
+
+    Returns:
+        The findings in order of line; a line with ``# creditscope: ignore[CODE]`` has none of that code.
+
+    Raises:
+        BadFile: If the source cannot be parsed.
+    """
+    try:
+        parsed = Source(source, filename)
+        found = {
+            Finding(filename, *_place(parsed, hit), code, hit.message, hit.fix or pitfall.fix)
+            for code, pitfall in PITFALLS.items()
+            for hit in pitfall.find(parsed)
+            if not _is_ignored(parsed, hit, code)
+        }
+    except (RecursionError, MemoryError):
+        raise BadFile(f"{filename}: nested too deeply to be linted; split its longest expression") from None
+    return sorted(found)
+
+
+def lint_files(paths: Iterable[str | os.PathLike[str]]) -> LintReport:
+    """Lint files and folders; what cannot be read or parsed is named, and the rest is still linted.
+
+    Args:
+        paths: Python files, notebooks, or folders to walk.
+    """
+    findings: list[Finding] = []
+    skipped: list[Skipped] = []
+    linted: list[str] = []
+    seen: set[str] = set()
+    for path in paths:
+        for file in _files(Path(path), skipped):
+            real = os.path.realpath(file)
+            if real in seen:
+                continue
+            seen.add(real)
+            name = _display(file)
+            try:
+                text = _read(file, name)
+                findings += _lint_notebook(text, name, skipped) if file.suffix == _NOTEBOOK else lint_source(text, name)
+            except BadFile as error:
+                skipped.append(Skipped(name, str(error).removeprefix(f"{name}: ")))
+            else:
+                linted.append(name)
+    return LintReport(tuple(sorted(findings)), tuple(skipped), tuple(linted))
+
+
+def _lint_notebook(text: str, name: str, skipped: list[Skipped]) -> list[Finding]:
+    notebook = read_notebook(text, name)
+    skipped += [Skipped(f"{name}:cell {cell}", why) for cell, why in notebook.unreadable]
+    findings = []
+    for found in lint_source(notebook.text, name):
+        cell, line = notebook.places[found.line - 1]
+        findings.append(Finding(f"{name}:cell {cell}", line, found.column, found.code, found.message, found.fix))
+    return findings
+
+
+def _place(source: Source, hit: Hit) -> tuple[int, int]:
+    """Line and column of a hit; syntax trees count columns in UTF-8 bytes."""
+    line = source.lines[hit.node.lineno - 1]
+    before = line.encode("utf-8", "surrogatepass")[: hit.node.col_offset]
+    return hit.node.lineno, len(before.decode("utf-8", "replace")) + 1
+
+
+def _is_ignored(source: Source, hit: Hit, code: str) -> bool:
+    """Whether a comment on one of the lines of a hit names its code."""
+    last = hit.node.end_lineno or hit.node.lineno
+    for line in source.lines[hit.node.lineno - 1 : last]:
+        for listed in _IGNORE.findall(line):
+            if code in (word.strip().upper() for word in listed.split(",")):
+                return True
+    return False
+
+
+def _files(path: Path, skipped: list[Skipped]) -> Iterator[Path]:
+    """The files a path stands for: itself, or all Python files and notebooks under a folder."""
+    if not path.is_dir():
+        if path.suffix in (*_PYTHON, _NOTEBOOK):
+            yield path
+        else:
+            skipped.append(Skipped(_display(path), "wanted a .py file, an .ipynb notebook or a folder"))
+        return
+
+    def unreadable(error: OSError) -> None:
+        skipped.append(Skipped(_display(Path(error.filename)), f"cannot be read ({error.strerror})"))
+
+    empty = True
+    for folder, names, files in os.walk(path, onerror=unreadable):
+        names[:] = sorted(name for name in names if not _is_foreign(Path(folder, name)))
+        for file in sorted(files):
+            if Path(file).suffix in (*_PYTHON, _NOTEBOOK):
+                empty = False
+                yield Path(folder, file)
+    if empty:
+        skipped.append(Skipped(_display(path), "holds no .py file and no .ipynb notebook"))
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Whether a folder holds no code of the user's own: hidden, a cache, or a virtual environment."""
+    return folder.name.startswith(".") or folder.name == "__pycache__" or (folder / "pyvenv.cfg").exists()
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadFile(f"{name}: not a regular file; save the code to a file first")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadFile(f"{name}: cannot be read ({error.strerror}); check the path and its permissions") from None
+    except ValueError as error:
+        raise BadFile(f"{name}: cannot be read ({error}); check the path") from None
+    if len(data) > MAX_BYTES:
+        raise BadFile(f"{name}: larger than {MAX_BYTES} bytes; lint the measuring code in a file of its own")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{name}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
+
+
+def _display(path: Path) -> str:
+    """A path that can be printed on one line, whatever bytes are in it."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(path))
