@@ -75,7 +75,7 @@ def epoch_fields(numbers: SampleNumbers, exact: Sequence[bool], clamp_at: int = 
     """
     numbers = SampleNumbers(*(t.cpu() for t in numbers))
     hidden, reference = _norms_field(numbers.hidden), _norms_field(numbers.reference)
-    median = numbers.hidden.median(-1).values
+    median = norm_stats(numbers.hidden).median
     fields = {
         "hidden": hidden,
         "reference": reference,
@@ -134,7 +134,8 @@ def _norms_field(norms: Tensor) -> Norms:
 
 
 def _cosines(inner: Tensor, credit: Tensor, reference: Tensor, exact: Sequence[bool]) -> Cosines:
-    defined = (credit > 0) & (reference > 0)
+    finite = credit.isfinite() & reference.isfinite() & inner.isfinite()
+    defined = finite & (credit > 0) & (reference > 0)
     cosine = torch.where(defined, inner / (credit * reference), torch.nan).clamp(-1, 1)
     counts = defined.sum(-1)
     mean = cosine.nanmean(-1)
@@ -144,11 +145,13 @@ def _cosines(inner: Tensor, credit: Tensor, reference: Tensor, exact: Sequence[b
         sd=[_none_if(float(s), int(n)) for s, n in zip(spread, counts, strict=True)],
         n=counts.tolist(),
         n_undefined=(inner.shape[-1] - counts).tolist(),
-        status=[_status(int(n), ex) for n, ex in zip(counts, exact, strict=True)],
+        status=[_status(int(n), bool(f), ex) for n, f, ex in zip(counts, finite.all(-1), exact, strict=True)],
     )
 
 
-def _status(defined: int, exact: bool) -> CosineStatus:
+def _status(defined: int, finite: bool, exact: bool) -> CosineStatus:
+    if not finite:
+        return "not measured"
     if exact:
         return "exact-by-construction"
     return "ok" if defined else "zero-vector"

@@ -190,15 +190,19 @@ class LogWriter:
         except OSError as error:
             raise _cannot_write(self.path, error) from None
 
-    def cut_after(self, epoch: int) -> None:
+    def cut_after(self, epoch: int) -> tuple[EpochRow, ...]:
         """Drop every row past an epoch, and the end row: what a resume from a checkpoint of that epoch needs.
 
         Args:
             epoch: The last epoch to keep.
+
+        Returns:
+            The epoch rows that are left.
         """
         log = RunLog.read(self.path)
         keep = [row for row in log.rows() if not isinstance(row, EndRow) and getattr(row, "epoch", -1) <= epoch]
         write_atomic(self.path, b"".join(_encode(row) for row in keep))
+        return tuple(row for row in keep if isinstance(row, EpochRow))
 
 
 def _encode(row: HeaderRow | EpochRow | ProbeRow | EndRow) -> bytes:

@@ -209,7 +209,10 @@ class RunSpec(Frozen):
 
     def _identity(self) -> dict[str, Any]:
         dump = self.model_dump(mode="json")
-        if dump["feedback"] is not None:
+        if self.origin == "engine":
+            # Both follow from the rule and the seed, and are filled in only when training starts.
+            dump |= {"feedback": None, "injection": None}
+        elif dump["feedback"] is not None:
             dump["feedback"] |= {"seed": None, "hash": None}
         if dump["train_last"] == self.depth:
             dump["train_last"] = "all"

@@ -1,0 +1,231 @@
+"""The loop: train a fleet epoch by epoch, log every run, keep checkpoints, go on when a run diverges."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from creditscope.blocks import Feedback
+from creditscope.engine.checkpoint import FleetState, restore
+from creditscope.engine.fleet import Fleet
+from creditscope.engine.step import schedule_factor, weight_matrices
+from creditscope.probes.cheap import epoch_fields
+from creditscope.probes.dear import measure_dear
+from creditscope.probes.functional.movement import movement
+from creditscope.probes.schedule import is_dear
+from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
+from creditscope.records.provenance import now, provenance
+from creditscope.records.rows import Movement
+
+CHECKPOINT_SECONDS = 30.0
+OnRow = Callable[[HeaderRow, EpochRow | ProbeRow | EndRow], str | None]
+
+
+class Progress(Protocol):
+    """What a progress display is told."""
+
+    def stage(self, fleet: Fleet, epoch: int, doing: str) -> None:
+        """The fleet begins something: ``train``, ``measure`` or ``probe``."""
+
+    def step(self, fleet: Fleet) -> None:
+        """One optimiser step of the whole fleet is done."""
+
+
+class FleetLoop:
+    """Trains one fleet and writes its logs.
+
+    Args:
+        fleet: The fleet.
+        folder: Where logs and checkpoints go.
+        on_row: Hears every row as it is written; a text it returns stops that run, and is its reason.
+        progress: Hears what is going on.
+    """
+
+    def __init__(self, fleet: Fleet, folder: Path, on_row: OnRow, progress: Progress) -> None:
+        self.fleet = fleet
+        self.folder = folder
+        self.on_row = on_row
+        self.progress = progress
+        self.headers = [self._header(run) for run in range(len(fleet.specs))]
+        self.writers = [LogWriter(folder / f"{spec.run_id}.jsonl") for spec in fleet.specs]
+        self.active = set(range(len(fleet.specs)))
+        self.last: dict[int, EpochRow] = {}
+        self.began = time.monotonic()
+        self.saved_at = time.monotonic()
+        self._matrices = weight_matrices(fleet.task.blocks, fleet.parts)
+
+    def run(self, resume: bool) -> None:
+        """Train to the end, from the newest checkpoint where there is one.
+
+        Args:
+            resume: Whether logs of these runs may exist; their rows past the checkpoint are dropped.
+        """
+        epochs = self.fleet.spec.epochs or 0
+        start = restore(self.fleet, self.folder) if resume else 0
+        if resume:
+            self._reopen_logs(start)
+        boundary = FleetState(self.fleet, start)
+        try:
+            if start == 0:
+                self._measure(0, None, time.monotonic())
+            for epoch in range(start + 1, epochs + 1):
+                if not self.active:
+                    break
+                began = time.monotonic()
+                self.progress.stage(self.fleet, epoch, "train")
+                loss = self.fleet.train_epoch(epoch, lambda: self.progress.step(self.fleet))
+                self._measure(epoch, loss, began)
+                boundary = FleetState(self.fleet, epoch)
+                if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS and epoch < epochs:
+                    boundary.save(self.folder)
+                    self.saved_at = time.monotonic()
+        finally:
+            # On a stop as on the end: the last epoch boundary is what a resume goes on from.
+            boundary.save(self.folder)
+
+    def _reopen_logs(self, epoch: int) -> None:
+        """Bring every log back to the checkpoint's epoch; a run that ended by then stays ended.
+
+        A checkpoint is written after the rows of its epoch, so up to there a log is whole. Epoch 0 has no
+        checkpoint: it is measured again.
+        """
+        for run, writer in enumerate(self.writers):
+            if not writer.path.exists():
+                continue
+            end = RunLog.read(writer.path).end
+            if end is not None and end.status != "finished" and 0 < end.epoch <= epoch:
+                self.active.discard(run)
+            else:
+                writer.cut_after(epoch if epoch else -1)
+
+    def _measure(self, epoch: int, train_loss: Tensor | None, began: float) -> None:
+        """Evaluate, probe and log every active run after an epoch."""
+        fleet = self.fleet
+        epochs = fleet.spec.epochs or 0
+        self.progress.stage(fleet, epoch, "measure")
+        scores, numbers, moved = fleet.evaluate(), fleet.numbers(), self._movement()
+        balanced = _balanced(scores.correct, fleet.data.y_test, fleet.data.classes)
+        accuracy = scores.correct.double().mean(1)
+        factor = schedule_factor(fleet.spec.schedule or "constant", epoch, epochs) if epoch else None
+        for run in sorted(self.active):
+            spec = fleet.specs[run]
+            row = EpochRow(
+                epoch=epoch,
+                step=epoch * fleet.steps_per_epoch,
+                lr=None if factor is None or spec.optimiser is None else spec.optimiser.lr * factor,
+                train_loss=None if train_loss is None else float(train_loss[run]),
+                test_loss=float(scores.loss[run]),
+                test_accuracy=float(accuracy[run]),
+                balanced_accuracy=float(balanced[run]),
+                movement=moved[run],
+                time_epoch=time.monotonic() - began,
+                **epoch_fields(numbers[run], fleet.group_of(run).exact),
+            )
+            self._log(run, row, epoch, epochs, scores.correct[run])
+
+    def _log(self, run: int, row: EpochRow, epoch: int, epochs: int, correct: Tensor) -> None:
+        writer, header = self.writers[run], self.headers[run]
+        if not writer.path.exists():
+            writer.create(header)
+        broken = _nonfinite(row)
+        reason = self._write(run, row)
+        if not broken and is_dear(epoch, epochs, header.spec.probe.dear if header.spec.probe else None):
+            self.progress.stage(self.fleet, epoch, "probe")
+            reason = self._write(run, self._dear(run, epoch, epoch == epochs)) or reason
+        if broken:
+            self._finish(run, "diverged", epoch, f"{broken} became non-finite", row, correct)
+        elif reason:
+            self._finish(run, "stopped", epoch, reason, row, correct)
+        elif epoch == epochs:
+            self._finish(run, "finished", epoch, None, row, correct)
+
+    def _dear(self, run: int, epoch: int, last: bool) -> ProbeRow:
+        probe = self.fleet.specs[run].probe
+        assert probe is not None
+        snapshot = self.fleet.snapshot(run, epoch)
+        return measure_dear(snapshot, probe.redraws, probe.directions, keep_draws=last)
+
+    def _write(self, run: int, row: EpochRow | ProbeRow | EndRow) -> str | None:
+        self.writers[run].append(row)
+        return self.on_row(self.headers[run], row)
+
+    def _finish(self, run: int, status: Any, epoch: int, reason: str | None, row: EpochRow, correct: Tensor) -> None:
+        bits = np.packbits(correct.cpu().numpy())
+        self._write(
+            run,
+            EndRow(
+                status=status,
+                epoch=epoch,
+                reason=reason,
+                test_accuracy=row.test_accuracy,
+                correct=bits.tobytes().hex(),
+                n_test=len(correct),
+                time_total=time.monotonic() - self.began,
+            ),
+        )
+        self.active.discard(run)
+
+    def _movement(self) -> list[Movement]:
+        """Per run, how far each weight matrix of the blocks moved."""
+        fleet = self.fleet
+        names = [name for block in self._matrices for name in block]
+        moved = {name: movement(fleet.params[name], fleet.init[name]).tolist() for name in names}
+        return [
+            Movement(
+                weights={name: moved[name][run] for name in names},
+                blocks=self._matrices,
+                trainable=[all(name in trained for name in block) for block in self._matrices],
+            )
+            for run, trained in enumerate(fleet.trained)
+        ]
+
+    def _header(self, run: int) -> HeaderRow:
+        fleet = self.fleet
+        spec, group = fleet.specs[run], fleet.group_of(run)
+        rule = group.rule
+        drawn = rule.feedback_spec
+        if fleet.feedback_of(run):
+            drawn = drawn.model_copy(update={"seed": spec.seed, "hash": feedback_hash(fleet.feedback_of(run))})
+        device = fleet.device.type
+        return HeaderRow(
+            spec=spec.model_copy(update={"feedback": drawn, "injection": rule.injection}),
+            exact=list(group.exact),
+            blocks=list(fleet.task.blocks.names),
+            parameters=sum(p[run].numel() for p in fleet.params.values()),
+            fleet=[other.run_id for other in fleet.specs],
+            path="graph" if device == "cuda" else "stacked",
+            threads=torch.get_num_threads(),
+            provenance=provenance(device, torch.cuda.get_device_name() if device == "cuda" else None),
+            time_created=now(),
+        )
+
+
+def feedback_hash(feedback: Feedback) -> str:
+    """SHA-256 over names and float64 values, in order of name."""
+    digest = hashlib.sha256()
+    for name in sorted(feedback):
+        digest.update(name.encode())
+        digest.update(feedback[name].detach().cpu().double().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _balanced(correct: Tensor, y: Tensor, classes: int) -> Tensor:
+    """Mean over classes of the per-class accuracy, per run."""
+    present = [c for c in range(classes) if bool((y == c).any())]
+    return torch.stack([correct[:, y == c].double().mean(1) for c in present]).mean(0)
+
+
+def _nonfinite(row: EpochRow) -> str | None:
+    """Which quantity shows that the run diverged, if one does."""
+    loss = row.train_loss if row.train_loss is not None else 0.0
+    norms = [*(row.hidden.median if row.hidden else ()), *(row.reference.median if row.reference else ())]
+    if not np.isfinite(loss):
+        return "the training loss"
+    if not np.isfinite(row.test_loss if row.test_loss is not None else 0.0):
+        return "the test loss"
+    return None if all(v is not None and np.isfinite(v) for v in norms) else "a state or gradient norm"

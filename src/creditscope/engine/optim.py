@@ -1,0 +1,110 @@
+"""AdamW over stacked runs: one fused call for the whole fleet, with a learning rate per segment of runs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from creditscope.records import OptimiserSpec
+
+Stack = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring runs of a fleet that share a learning rate and the set of trained parameters.
+
+    Args:
+        start: First run.
+        stop: One past the last.
+        lr: Learning rate before the schedule.
+        trained: Names of the parameters that train.
+    """
+
+    start: int
+    stop: int
+    lr: float
+    trained: frozenset[str]
+
+
+class FleetAdamW:
+    """torch's fused AdamW on views of the stacked parameters.
+
+    AdamW is elementwise, so a stack of runs is one large tensor to it. What does not train is not handed to
+    it: no update, no decay, no memory traffic.
+
+    Args:
+        params: Stacked parameters, first axis runs; updated in place.
+        segments: Which runs share what.
+        spec: The constants; the learning rate is each segment's own.
+    """
+
+    def __init__(self, params: Stack, segments: Iterable[Segment], spec: OptimiserSpec) -> None:
+        self.first: Stack = {name: torch.zeros_like(p) for name, p in params.items()}
+        self.second: Stack = {name: torch.zeros_like(p) for name, p in params.items()}
+        self.spec = spec
+        self.segments = tuple(segments)
+        device = next(iter(params.values())).device
+        self.steps = torch.zeros((), device=device)
+        self._views: list[tuple[str, Segment, Tensor]] = []
+        groups = []
+        for segment in self.segments:
+            views = [(name, segment, p[segment.start : segment.stop]) for name, p in params.items()]
+            views = [view for view in views if view[0] in segment.trained]
+            self._views += views
+            groups.append({"params": [p for _, _, p in views], "lr": torch.tensor(segment.lr, device=device)})
+        self._optimiser = torch.optim.AdamW(
+            groups,
+            betas=spec.betas,
+            eps=spec.eps,
+            weight_decay=spec.weight_decay,
+            fused=True,
+            capturable=device.type == "cuda",
+        )
+        for name, segment, view in self._views:
+            self._optimiser.state[view] = {
+                "step": torch.zeros((), device=device),
+                "exp_avg": self.first[name][segment.start : segment.stop],
+                "exp_avg_sq": self.second[name][segment.start : segment.stop],
+            }
+
+    def schedule(self, factor: float) -> None:
+        """Set every learning rate to its own base times a factor.
+
+        Args:
+            factor: From the schedule, 0..1.
+        """
+        for segment, group in zip(self.segments, self._optimiser.param_groups, strict=True):
+            group["lr"].fill_(segment.lr * factor)
+
+    def set_steps(self, steps: int) -> None:
+        """Say how many steps were done, as after loading a checkpoint."""
+        self.steps.fill_(steps)
+        for _, _, view in self._views:
+            self._optimiser.state[view]["step"].fill_(steps)
+
+    def step(self, grads: Mapping[tuple[str, int], Tensor]) -> None:
+        """One step.
+
+        Args:
+            grads: By (parameter name, first run of the segment), stacked over the segment's runs.
+        """
+        for name, segment, view in self._views:
+            view.grad = grads[name, segment.start]
+        self._optimiser.step()
+        self.steps += 1
+
+    def last_update(self, name: str, run: int, lr: float) -> Tensor:
+        """The last step of one run's parameter net of decay: −lr·m̂/(√v̂ + ε).
+
+        Args:
+            name: Parameter name.
+            run: Index in the fleet.
+            lr: Learning rate that was in force.
+        """
+        steps = float(self.steps)
+        beta1, beta2 = self.spec.betas
+        first = self.first[name][run] / (1 - beta1**steps)
+        second = self.second[name][run] / (1 - beta2**steps)
+        return -lr * first / (second.sqrt() + self.spec.eps)
