@@ -1,8 +1,9 @@
 """Blocks: an ordered, named cut of any nn.Module into embedding, blocks and readout."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -40,11 +41,13 @@ class Blocks:
         model: The module; never changed.
         names: Submodule paths of the blocks.
         modules: The blocks themselves.
+        skips: Whether each block adds to its input, as ``with_skips`` found; None: every block that keeps the shape.
     """
 
     model: nn.Module
     names: tuple[str, ...]
     modules: tuple[nn.Module, ...] = field(repr=False)
+    skips: tuple[bool, ...] | None = None
 
     @property
     def depth(self) -> int:
@@ -67,6 +70,27 @@ class Blocks:
         if len(set(names)) != len(names):
             raise BadInput(f"a block is named twice in {', '.join(names)}; name each once, in the order of the stream")
         return cls(model, tuple(names), tuple(named[name] for name in names))
+
+    def with_skips(self, x: Tensor) -> "Blocks":
+        """The same cut, knowing which blocks add to their input.
+
+        Without a skip the branch f_l is all of h_{l+1}. Only running a block can tell: with its parameters at
+        zero, one that adds is the identity.
+
+        Args:
+            x: A few inputs, to run the model twice.
+        """
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        params = {name: p.detach() for name, p in self.model.named_parameters()}
+        zeroed = {name: p if self._block_of(name) is None else torch.zeros_like(p) for name, p in params.items()}
+        unknown = replace(self, skips=None)
+        with torch.no_grad():
+            states = unknown.forward({**params, **buffers}, x).states
+            # Positive and all different, so that neither a final ReLU nor a constant block can be mistaken.
+            probes = {level: torch.linspace(0.5, 1, h.numel()).to(h).reshape(h.shape) for level, h in enumerate(states)}
+            branches = unknown.forward({**zeroed, **buffers}, x, replace=probes).branches
+        same = [before.shape == after.shape for before, after in pairwise(states)]
+        return replace(self, skips=tuple(s and not bool(f.any()) for s, f in zip(same, branches, strict=True)))
 
     def forward(
         self,
@@ -92,6 +116,11 @@ class Blocks:
         branches: dict[int, Tensor] = {}
 
         def boundary(level: int, h: Tensor) -> Tensor:
+            if level != len(states):
+                raise BadInput(
+                    f"the stream must pass each block once, in the order {', '.join(self.names)}; "
+                    f"block {self.names[max(level - 1, 0)]} came out of turn"
+                )
             if replace is not None and level in replace:
                 h = replace[level]
             states[level] = h
@@ -101,7 +130,7 @@ class Blocks:
                 h = h + taps[level]
             return h
 
-        with _boundary_hooks(self.modules, boundary, branches):
+        with self._boundary_hooks(boundary, branches, cut):
             logits = functional_call(self.model, dict(params), (x,))
         if len(states) != self.depth + 1:
             missing = [self.names[level - 1] for level in range(1, self.depth + 1) if level not in states]
@@ -141,16 +170,49 @@ class Blocks:
             if first.requires_grad
             else [None] * len(params)
         )
-        return {
-            name: self._block_of(name, "readout" if grad is None else "embedding")
-            for name, grad in zip(params, reached, strict=True)
-        }
+        parts: dict[str, str | int] = {}
+        for name, grad in zip(params, reached, strict=True):
+            block = self._block_of(name)
+            parts[name] = block if block is not None else "readout" if grad is None else "embedding"
+        return parts
 
-    def _block_of(self, parameter: str, otherwise: str) -> str | int:
+    def _block_of(self, parameter: str) -> int | None:
         for index, name in enumerate(self.names):
             if parameter.startswith(f"{name}."):
                 return index
-        return otherwise
+        return None
+
+    @contextmanager
+    def _boundary_hooks(
+        self, boundary: Callable[[int, Tensor], Tensor], branches: dict[int, Tensor], cut: bool
+    ) -> Iterator[None]:
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (boundary(0, _stream(module, args)), *args[1:])
+
+        def leave(level: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+            def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+                h, before = state_of(output), _stream(module, args)
+                if level not in branches:
+                    adds = h.shape == before.shape if self.skips is None else self.skips[level]
+                    branches[level] = h - before if adds else h
+                return _with_state(output, boundary(level + 1, h), cut)
+
+            return hook
+
+        def branch(level: int) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+            def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+                branches[level] = state_of(output)
+
+            return hook
+
+        with hooks() as handles:
+            handles.append(self.modules[0].register_forward_pre_hook(enter))
+            for level, module in enumerate(self.modules):
+                inner = getattr(module, "branch", None)
+                if isinstance(inner, nn.Module):
+                    handles.append(inner.register_forward_hook(branch(level)))
+                handles.append(module.register_forward_hook(leave(level)))
+            yield
 
 
 @contextmanager
@@ -164,37 +226,11 @@ def hooks() -> Iterator[list[RemovableHandle]]:
             handle.remove()
 
 
-@contextmanager
-def _boundary_hooks(
-    modules: Sequence[nn.Module], boundary: Callable[[int, Tensor], Tensor], branches: dict[int, Tensor]
-) -> Iterator[None]:
-    def enter(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (boundary(0, args[0]), *args[1:])
-
-    def leave(level: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
-        def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-            h = state_of(output)
-            if level not in branches:
-                branches[level] = h - args[0] if h.shape == args[0].shape else h
-            return _with_state(output, boundary(level + 1, h))
-
-        return hook
-
-    def branch(level: int) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
-        def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
-            branches[level] = state_of(output)
-
-        return hook
-
-    with ExitStack() as stack:
-        handles = stack.enter_context(hooks())
-        handles.append(modules[0].register_forward_pre_hook(enter))
-        for level, module in enumerate(modules):
-            inner = getattr(module, "branch", None)
-            if isinstance(inner, nn.Module):
-                handles.append(inner.register_forward_hook(branch(level)))
-            handles.append(module.register_forward_hook(leave(level)))
-        yield
+def _stream(module: nn.Module, args: tuple[Any, ...]) -> Tensor:
+    """What enters a block: its first positional argument."""
+    if not args or not isinstance(args[0], Tensor):
+        raise BadInput(f"block {type(module).__name__} must get the stream as its first positional argument, a tensor")
+    return args[0]
 
 
 def state_of(output: Any) -> Tensor:
@@ -205,8 +241,11 @@ def state_of(output: Any) -> Tensor:
     return first
 
 
-def _with_state(output: Any, h: Tensor) -> Any:
-    return (h, *output[1:]) if isinstance(output, tuple) else h
+def _with_state(output: Any, h: Tensor, cut: bool) -> Any:
+    if not isinstance(output, tuple):
+        return h
+    # What travels beside the state would carry gradients past a cut.
+    return (h, *(t.detach() if cut and isinstance(t, Tensor) else t for t in output[1:]))
 
 
 def _find(model: nn.Module) -> list[str]:
@@ -216,7 +255,9 @@ def _find(model: nn.Module) -> list[str]:
             continue
         children = list(module.named_children())
         kinds = {type(child) for _, child in children}
-        if len(kinds) == 1 and len(children) > max(1, len(best)):
+        # A Sequential of one child is a wrapper; a ModuleList of one is a list that happens to be short.
+        shortest = 1 if isinstance(module, nn.ModuleList) else 2
+        if len(kinds) == 1 and len(children) >= max(shortest, len(best) + 1):
             best = [f"{path}.{name}" if path else name for name, _ in children]
     if not best:
         raise BadInput("found no list of like blocks in the model; name them with blocks=['path.0', 'path.1', ...]")
@@ -224,6 +265,12 @@ def _find(model: nn.Module) -> list[str]:
 
 
 def _names(where: Any, named: Mapping[str, nn.Module]) -> list[str]:
+    if isinstance(where, str) or (
+        isinstance(where, nn.Module) and not isinstance(where, (nn.ModuleList, nn.Sequential))
+    ):
+        raise BadInput(
+            f"one block was given; pass a list, e.g. blocks=[{where if isinstance(where, str) else '...'!r}]"
+        )
     if callable(where) and not isinstance(where, nn.Module):
         return [name for name, module in named.items() if name and where(name, module)]
     paths = {id(module): name for name, module in named.items()}

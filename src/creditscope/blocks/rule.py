@@ -44,6 +44,7 @@ class Task(NamedTuple):
         outputs: Number of outputs C.
         input_shape: Shape of one input sample.
         buffers: The model's buffers by name.
+        input_dtype: Dtype of inputs that are indices; None for numbers, which take the parameters' dtype.
     """
 
     blocks: Blocks
@@ -52,26 +53,34 @@ class Task(NamedTuple):
     outputs: int
     input_shape: tuple[int, ...]
     buffers: dict[str, Tensor]
+    input_dtype: torch.dtype | None = None
 
     @classmethod
     def of(cls, blocks: Blocks, loss: LossFn, x: Tensor) -> "Task":
-        """Find shapes and outputs by running the model once.
+        """Find shapes, outputs and skips by running the model.
 
         Args:
             blocks: The cut model.
             loss: Per-sample loss of (logits, targets).
             x: A few inputs.
         """
-        model = blocks.model
-        params = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        buffers = dict(blocks.model.named_buffers())
+        # A layer in training mode updates its buffers in place: it gets copies, to leave the model as found.
+        copies = {name: buffer.clone() for name, buffer in buffers.items()}
         with torch.no_grad():
-            seen = blocks.forward(params, x)
+            seen = blocks.forward({**dict(blocks.model.named_parameters()), **copies}, x)
         shapes = tuple(tuple(h.shape[1:]) for h in seen.states)
-        return cls(blocks, loss, shapes, seen.logits.shape[-1], tuple(x.shape[1:]), dict(model.named_buffers()))
+        return cls(
+            blocks.with_skips(x), loss, shapes, seen.logits.shape[-1], tuple(x.shape[1:]), buffers, _input_dtype(x)
+        )
 
     def error(self, logits: Tensor, y: Tensor) -> Tensor:
         """The output error e = ∂ℓ_i/∂logits per sample (softmax − onehot for cross-entropy)."""
         return input_gradient(lambda z: self.loss(z, y), logits)
+
+
+def _input_dtype(x: Tensor) -> torch.dtype | None:
+    return None if x.is_floating_point() else x.dtype
 
 
 class CreditRule(ABC):

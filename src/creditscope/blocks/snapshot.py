@@ -135,7 +135,9 @@ class Snapshot:
         """
         if dtype == self.dtype:
             return self
-        return self._casts.setdefault(dtype, self._cast(dtype))
+        if dtype not in self._casts:
+            self._casts[dtype] = self._cast(dtype)
+        return self._casts[dtype]
 
     @cached_property
     def _casts(self) -> dict[torch.dtype, "Snapshot"]:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from creditscope.errors import BadInput
+from creditscope.errors import BadInput, did_you_mean
 
 VIEWS = ("flat", "cls", "mean", "all")
 
@@ -37,6 +37,8 @@ def view_signal(g: Tensor, view: str) -> Tensor:
 
 
 def _want_tokens(h: Tensor, view: str) -> None:
+    if view not in VIEWS:
+        raise BadInput(f"unknown view {view!r}; {did_you_mean(view, VIEWS)}")
     if h.ndim != 3:
         raise BadInput(
             f"view {view!r} wants states of shape (samples, tokens, width), got {tuple(h.shape)}; use 'flat'"
