@@ -30,6 +30,8 @@ def build_model(
         raise BadInput(
             f"vit-mini wants images whose sides are multiples of 4, got shape {shape}; use --set model=resmlp"
         )
+    if name == "vit-mini" and width % 4:
+        raise BadInput(f"vit-mini has 4 heads and wants a width that is a multiple of 4, got {width}")
     return MODELS[name](shape, classes, width=width, depth=depth, terminal_ln=terminal_ln)
 
 

@@ -25,6 +25,8 @@ def build_rule(rule: str, credit_norm: CreditNorm = "none") -> CreditRule:
     }
     if rule not in rules:
         raise BadInput(f"unknown rule {rule!r}; {did_you_mean(rule, RULES)}")
+    if credit_norm == "rms" and rule != "dfa":
+        raise BadInput(f"credit_norm 'rms' is defined for dfa only, got rule {rule!r}; use 'none'")
     return rules[rule]
 
 

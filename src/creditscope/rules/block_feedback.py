@@ -28,12 +28,12 @@ class BlockFeedback(BlockRule):
 
     def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
         """Draw M_0..M_{L−1}."""
-        widths = {shape[-1] for shape in task.shapes}
-        if len(widths) != 1 or any(len(shape) > 2 for shape in task.shapes):
+        if len(set(task.shapes)) != 1 or len(task.shapes[0]) > 2:
             raise BadInput(
-                f"fa-block wants states of one width, got shapes {task.shapes}; use fa or dfa for this model"
+                f"fa-block wants vectors or tokens of one shape at every state, got {task.shapes}; "
+                f"use fa or dfa for this model"
             )
-        like, width = next(iter(params.values())), widths.pop()
+        like, width = next(iter(params.values())), task.shapes[0][-1]
         sd = 1 / math.sqrt(width)
         return {f"M.{level}": normal((width, width), sd, generator, like) for level in range(task.blocks.depth)}
 

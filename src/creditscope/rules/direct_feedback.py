@@ -12,11 +12,14 @@ from creditscope.records.method import CreditNorm
 from creditscope.rules.block_rule import BlockRule, normal
 
 RMS_EPS = 1e-6
+_EMBEDDING = "B.embedding"
 
 
 @dataclass(frozen=True)
 class DirectFeedback(BlockRule):
     """c_{l+1} = e·B_l and c_0 = e·B_0, B_l ~ N(0, 1/C) fixed (Nøkland 2016).
+
+    Where h_0 and h_1 differ in shape, B_0 cannot serve both: c_0 then has a matrix of its own.
 
     Args:
         credit_norm: ``rms`` divides each sample's credit by (its root mean square + 1e-6): the published audit's DFA.
@@ -36,23 +39,22 @@ class DirectFeedback(BlockRule):
         return FeedbackSpec(dist="normal", scale="1/sqrt(classes)")
 
     def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
-        """Draw B_0..B_{L−1}."""
+        """Draw B_0..B_{L−1}, then the embedding's own if it needs one."""
         like = next(iter(params.values()))
         sd = 1 / math.sqrt(task.outputs)
-        shapes = (_receiving(shape) for shape in task.shapes[1:])
-        return {
-            f"B.{level}": normal((task.outputs, math.prod(shape)), sd, generator, like)
-            for level, shape in enumerate(shapes)
-        }
+        widths = {f"B.{level}": math.prod(_receiving(shape)) for level, shape in enumerate(task.shapes[1:])}
+        if _receiving(task.shapes[0]) != _receiving(task.shapes[1]):
+            widths[_EMBEDDING] = math.prod(_receiving(task.shapes[0]))
+        return {name: normal((task.outputs, width), sd, generator, like) for name, width in widths.items()}
 
     def signals(
         self, task: Task, params: Params, feedback: Feedback, error: Tensor, top: Tensor, batch: Batch
     ) -> tuple[Tensor, ...]:
         """e·B_l, handed to every token of a token stream."""
-        levels = (0, *range(task.blocks.depth))
+        first = _EMBEDDING if _EMBEDDING in feedback else "B.0"
+        names = (first, *(f"B.{level}" for level in range(task.blocks.depth)))
         return tuple(
-            self._deliver_one(error @ feedback[f"B.{level}"], shape)
-            for level, shape in zip(levels, task.shapes, strict=True)
+            self._deliver_one(error @ feedback[name], shape) for name, shape in zip(names, task.shapes, strict=True)
         )
 
     def _deliver_one(self, signal: Tensor, shape: tuple[int, ...]) -> Tensor:

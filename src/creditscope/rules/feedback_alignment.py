@@ -15,9 +15,7 @@ from creditscope.blocks.observe import zero_taps
 from creditscope.errors import BadInput
 from creditscope.records import FeedbackSpec
 from creditscope.rules.block_rule import normal, penalty_signal
-
-_MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_NO_MAP = (nn.Embedding,)
+from creditscope.rules.linear_maps import linear_maps
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class FeedbackAlignment(CreditRule):
         """Draw one matrix per linear map that has something trainable before it."""
         maps = linear_maps(task, params)
         return {
-            f"B.{name}": normal(tuple(weight.shape), float(weight.double().std()), generator, weight)
+            f"B.{name}": normal(tuple(weight.shape), _spread(name, weight), generator, weight)
             for name, weight, after_blocks in maps
             if not (self.exact_head and after_blocks)
         }
@@ -96,6 +94,17 @@ class FeedbackAlignment(CreditRule):
     def exact(self, depth: int) -> tuple[bool, ...]:
         """Exact at h_L when the head is."""
         return (*(False,) * depth, self.exact_head)
+
+
+def _spread(name: str, weight: Tensor) -> float:
+    """The standard deviation of a weight; without one there is nothing to draw feedback like."""
+    sd = float(weight.double().std())
+    if not sd > 0:
+        raise BadInput(
+            f"fa cannot draw feedback like {name!r}: its {weight.numel()} initial weights have no spread; "
+            f"start it at random values"
+        )
+    return sd
 
 
 @contextmanager
@@ -150,53 +159,3 @@ class _Bare(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.module.forward(x)  # type: ignore[no-any-return]
-
-
-def linear_maps(task: Task, params: Params) -> list[tuple[str, Tensor, bool]]:
-    """The linear maps that need a backward weight: (module path, weight, whether it stands after the blocks).
-
-    Runs the model once. A map that nothing trainable precedes needs none; a model with weights in a map that
-    cannot be carried is refused, because a rule that silently skips one is another rule.
-
-    Args:
-        task: What is trained.
-        params: Parameters, which give weights, device and dtype.
-    """
-    model = task.blocks.model
-    like = next(iter(params.values()))
-    called: dict[str, tuple[bool, bool]] = {}
-    done = [False]
-
-    def seen(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-            called[name] = (bool(args[0].requires_grad), done[0])
-
-        return hook
-
-    def finish(*_: Any) -> None:
-        done[0] = True
-
-    live = {name: p.detach().requires_grad_() for name, p in params.items()}
-    with hooks() as handles, torch.enable_grad():
-        for name, module in model.named_modules():
-            if isinstance(module, _MAPS):
-                handles.append(module.register_forward_pre_hook(seen(name)))
-        handles.append(task.blocks.modules[-1].register_forward_hook(finish))
-        functional_call(model, {**task.buffers, **live}, (torch.zeros(2, *task.input_shape).to(like),))
-    _refuse_skipped(model, called)
-    return [(name, params[f"{name}.weight"], after) for name, (needed, after) in called.items() if needed]
-
-
-def _refuse_skipped(model: nn.Module, called: dict[str, tuple[bool, bool]]) -> None:
-    for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        own = [p for p in module.parameters(recurse=False) if p.ndim > 1]
-        is_map = isinstance(module, _MAPS)
-        if is_map and name not in called:
-            raise BadInput(
-                f"fa cannot carry {name!r}: its weight is used without calling the module; use plain linears"
-            )
-        if own and not is_map and isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(module, _NO_MAP):
-            raise BadInput(f"fa cannot carry {name!r} ({type(module).__name__}): rewrite it with nn.Linear or nn.Conv")
-        if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
-            raise BadInput(f"fa cannot carry {name!r} ({type(module).__name__}): rewrite it with plain nn.Linear maps")
