@@ -1,0 +1,35 @@
+"""Shared test set-up: helpers in ``cases`` are importable, and a skip on CI is a failure."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+ON_CI = os.environ.get("CI", "").lower() == "true"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """On CI a test that did not run has failed; only a missing CUDA device is an excuse."""
+    outcome = yield
+    report = outcome.get_result()
+    if ON_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("gpu") is None:
+        report.outcome = "failed"
+        report.longrepr = f"skipped on CI: {_reason(report)}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    """The same for a whole module that skips itself."""
+    outcome = yield
+    report = outcome.get_result()
+    if ON_CI and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"skipped on CI: {_reason(report)}"
+
+
+def _reason(report):
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
