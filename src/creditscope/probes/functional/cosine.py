@@ -1,0 +1,73 @@
+"""Cosines per sample in float64, without an eps: a zero vector has no direction, and that is said."""
+
+import math
+
+import torch
+from torch import Tensor
+
+# Between these norms a float64 square neither underflows nor overflows.
+_SAFE_LOW, _SAFE_HIGH = 1e-140, 1e140
+
+
+def units(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit vectors along the last axis, in float64, and where they are defined; zero where they are not.
+
+    Each vector is first divided by its largest entry, so a norm of 1e-200 or 1e200 is as good as 1.
+
+    Args:
+        vectors: Shape (..., d).
+    """
+    exact = vectors.double()
+    top = exact.abs().amax(dim=-1, keepdim=True)
+    defined = (top > 0) & top.isfinite()
+    scaled = torch.where(defined, exact / top, 0.0)
+    norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return torch.where(defined, scaled / norm, 0.0), defined.squeeze(-1)
+
+
+def cosines(c: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine per sample, NaN where a vector is zero or not finite, and the mask of where it is defined.
+
+    Args:
+        c: Shape (..., n, d).
+        g: The same, or broadcastable to it.
+    """
+    (c_unit, c_defined), (g_unit, g_defined) = units(c), units(g)
+    defined = c_defined & g_defined
+    value = (c_unit * g_unit).sum(dim=-1).clamp(-1, 1)  # rounding can pass 1 by 2e-16
+    return torch.where(defined, value, math.nan), defined
+
+
+def mean_defined(values: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean over the last axis where defined (NaN where nothing is) and the number of values in it.
+
+    Args:
+        values: Shape (..., n).
+        defined: Mask of the same shape.
+    """
+    count = defined.sum(dim=-1)
+    return torch.where(defined, values, 0.0).sum(dim=-1) / count, count
+
+
+def sum_cosines(redrawn: Tensor, unit: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over samples of the cosines of many redrawn signals with one set of unit vectors, and their number.
+
+    The same value as ``cosines``, in fewer passes over the large array.
+
+    Args:
+        redrawn: Shape (k, n, d), float64: k redraws of the signal of n samples.
+        unit: Shape (j, n, d), float64: unit vectors of j references.
+        defined: Shape (j, n): where these are defined.
+
+    Returns:
+        Two tensors of shape (k, j).
+    """
+    norm = torch.linalg.vector_norm(redrawn, dim=-1)
+    if not bool(((norm > _SAFE_LOW) & (norm < _SAFE_HIGH)).all()):
+        redrawn, alive = units(redrawn)
+        norm = alive.double()
+    # Per sample one product (k, d)·(d, j): no array of the size of ``redrawn`` is made.
+    dots = torch.matmul(redrawn.transpose(0, 1), unit.permute(1, 2, 0)).permute(1, 2, 0)
+    counted = (norm > 0).unsqueeze(1) & defined
+    value = torch.where(counted, dots / norm.unsqueeze(1), 0.0)
+    return value.sum(dim=-1), counted.sum(dim=-1)

@@ -1,0 +1,91 @@
+"""Whether a snapshot can be measured at all: independent samples, and a tail that is the rest of the network."""
+
+from collections.abc import Collection
+from functools import cached_property
+
+import torch
+
+from creditscope.blocks import Batch, Snapshot, observe
+from creditscope.errors import NotMeasured
+from creditscope.probes.probe import Need, exact_twin
+
+# Both checks compare float64 results of the same arithmetic: only rounding may differ.
+_TOLERANCE = 1e-8
+
+
+def samples_are_independent(snapshot: Snapshot) -> bool:
+    """Whether one sample's reference is untouched when another sample changes.
+
+    One sample of the first probe batch is replaced by another input with another target; batch norm without
+    running statistics and batch-level losses show up in the others' references.
+
+    Args:
+        snapshot: The run.
+    """
+    twin = snapshot.in_dtype(torch.float64)
+    batch = twin.batches[0]
+    if len(batch.x) < 2:
+        return True
+    changed = Batch(batch.x.clone(), batch.y.clone())
+    changed.x[0] = -batch.x[1] if batch.x.is_floating_point() else batch.x[1]
+    changed.y[0] = batch.y[1]
+    if torch.equal(changed.x[0], batch.x[0]):
+        raise NotMeasured("independence of samples: the first two probe samples are equal; shuffle the probe data")
+    with torch.no_grad():
+        before, after = (observe(twin.task, twin.params, None, {}, one).references for one in (batch, changed))
+    return all(
+        torch.allclose(
+            a[1:], b[1:], rtol=_TOLERANCE, atol=_TOLERANCE * float(a.abs().nan_to_num().max()), equal_nan=True
+        )
+        for a, b in zip(before, after, strict=True)
+    )
+
+
+def tail_is_the_rest(snapshot: Snapshot) -> bool:
+    """Whether ``tail_loss`` from every state reproduces the loss; a stream that is by-passed does not.
+
+    Args:
+        snapshot: The run.
+    """
+    twin = exact_twin(snapshot)
+    loss = twin.seen.loss
+    with torch.no_grad():
+        tails = [twin.tail_loss(level, h, twin.probe.y) for level, h in enumerate(twin.seen.states)]
+    scale = _TOLERANCE * float(loss.abs().max())
+    return all(torch.allclose(tail, loss, rtol=_TOLERANCE, atol=scale) for tail in tails)
+
+
+class Guards:
+    """The answers for one snapshot, each found once and only if asked for.
+
+    Args:
+        snapshot: The run.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def check(self, needs: Collection[Need]) -> None:
+        """Raise NotMeasured where the snapshot lacks what a probe needs.
+
+        Args:
+            needs: What the probe declares.
+        """
+        if "references" in needs and not self._independent:
+            raise NotMeasured(
+                "samples are not independent: changing one changes another's gradient (batch norm without running "
+                "statistics, or a batch-level loss); use eval mode or a per-sample loss"
+            )
+        if "tail" in needs and not self._tail:
+            raise NotMeasured(
+                "the rest of the network does not reproduce the loss from its states: something by-passes the "
+                "blocks; cut the model where the whole stream passes"
+            )
+
+    @cached_property
+    def _independent(self) -> bool:
+        return samples_are_independent(self._snapshot)
+
+    @cached_property
+    def _tail(self) -> bool:
+        return tail_is_the_rest(self._snapshot)

@@ -1,0 +1,282 @@
+"""Nulls: what a statistic looks like when the feedback is drawn afresh and everything else stays.
+
+The test is exact whatever the dependence between samples: under the null the run's own feedback is one more draw.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from creditscope.blocks import Batch, CreditRule, Feedback, Snapshot, published_index, view_signal
+from creditscope.errors import NotMeasured
+from creditscope.probes.functional.cosine import cosines, mean_defined, sum_cosines, units
+from creditscope.probes.functional.tokens import keep_live
+from creditscope.probes.parameters import block_parameters
+from creditscope.probes.probe import Measured, Need, Probe, credits_in_view, exact_twin, numbers, references_in_view
+from creditscope.probes.streams import gaussian, stream
+from creditscope.records.rows import NullTest
+
+# Above this mean of the null the skips carry exact gradient, and "another feedback" is no longer "no information".
+SKIP_CARRIES = 0.1
+# The gradient null differentiates by every block parameter once a redraw and decides nothing: fewer suffice.
+GRADIENT_REDRAWS = 199
+# Entries held at once for the signals of one chunk; the backward pass of a transport rule holds about ten times more.
+_ENTRIES_CPU, _ENTRIES_GPU = 2**21, 2**26
+
+
+@dataclass(frozen=True)
+class FeedbackNull(Probe):
+    """Is the credit aligned, or would any other feedback do as well?
+
+    Measures: mean cosine per state, where it acts and in the published index, against K redraws of the whole feedback.
+    Healthy: p < .01 at every deep state that is not exact by construction.
+    Fooled by: skips that carry exact gradient (the null's mean is then far above 0; a random-vector null is added).
+    Null: itself; calibrated by redrawing the run's own feedback.
+
+    Args:
+        redraws: K.
+        keep_draws: Whether the null values themselves go into the row.
+    """
+
+    redraws: int = 999
+    keep_draws: bool = False
+
+    name: ClassVar[str] = "fresh-feedback null"
+    unit: ClassVar[str] = "cosine"
+    needs: ClassVar[tuple[Need, ...]] = ("states", "references", "delivered", "feedback")
+    fields: ClassVar[tuple[str, ...]] = ("null", "null_published")
+
+    def measure(self, snapshot: Snapshot) -> Measured:
+        """All redraws in chunks, the run's own weights, errors and references fixed."""
+        rule = redrawable(snapshot, self.redraws)
+        twin = exact_twin(snapshot)
+        exact, g = snapshot.exact, references_in_view(twin)
+        acting = credits_in_view(twin)
+        published = published_index(acting, exact)
+        observed = [_mean_cosines(signals, g) for signals in (acting, published)]
+        draws = redrawn_cosines(twin, rule, self.redraws)
+        fixed = (list(exact), [*exact[1:], exact[-1]])
+        tests = [
+            null_test(seen, null, skip, self.keep_draws)
+            for seen, null, skip in zip(observed, draws, fixed, strict=True)
+        ]
+        return Measured(
+            {
+                name: self._with_random_vector(test, g, stream(snapshot.seed, snapshot.epoch, f"random-vector/{name}"))
+                for name, test in zip(self.fields, tests, strict=True)
+            }
+        )
+
+    def _with_random_vector(self, test: NullTest, g: list[Tensor], generator: torch.Generator) -> NullTest:
+        """One random vector a redraw, the same for all samples, so that their dependence is kept."""
+        if not any(mean is not None and mean > SKIP_CARRIES for mean in test.mean):
+            return test
+        means, spreads = [], []
+        for mean, reference in zip(test.mean, g, strict=True):
+            unit, defined = units(reference)
+            vectors = units(gaussian((self.redraws, unit.shape[1]), generator, unit.device))[0]
+            values = vectors @ (unit.sum(dim=0) / defined.sum())
+            carried = mean is not None and mean > SKIP_CARRIES
+            means.append(float(values.mean()) if carried else None)
+            spreads.append(float(values.std()) if carried else None)
+        return test.model_copy(update={"random_vector_mean": means, "random_vector_sd": spreads})
+
+
+@dataclass(frozen=True)
+class GradientNull(Probe):
+    """Is the parameter gradient aligned, or would any other feedback do as well?
+
+    Measures: gradient cosine per block against redraws of the whole feedback (at most 199: it decides nothing).
+    Healthy: p < .01 in every trained block.
+    Fooled by: blocks whose gradient does not depend on the feedback; they have no null (None).
+    Null: itself.
+
+    Args:
+        redraws: K; capped at 199.
+        keep_draws: Whether the null values themselves go into the row.
+    """
+
+    redraws: int = 999
+    keep_draws: bool = False
+
+    name: ClassVar[str] = "gradient null"
+    unit: ClassVar[str] = "cosine"
+    needs: ClassVar[tuple[Need, ...]] = ("train", "feedback")
+    fields: ClassVar[tuple[str, ...]] = ("gradient_null",)
+
+    def measure(self, snapshot: Snapshot) -> Measured:
+        """The rule's own assignment of one batch, mapped over redraws."""
+        rule = redrawable(snapshot, self.redraws)
+        twin = exact_twin(snapshot)
+        blocks = block_parameters(snapshot)
+        reference = [_one_row(twin.bp_grads, names) for names in blocks]
+        written = twin.rule_grads
+        observed = torch.stack(
+            [cosines(_one_row(written, names), g)[0] for names, g in zip(blocks, reference, strict=True)]
+        )
+        null = _redrawn_gradients(twin, rule, min(self.redraws, GRADIENT_REDRAWS), blocks, reference)
+        spread = null.amax(dim=0) - null.amin(dim=0)
+        fixed = [bool(width <= 1e-9) for width in spread]
+        return Measured({"gradient_null": null_test(observed, null, fixed, self.keep_draws)})
+
+
+def redrawable(snapshot: Snapshot, redraws: int) -> CreditRule:
+    """The rule whose feedback can be redrawn; raises NotMeasured with the reason where none can.
+
+    Args:
+        snapshot: The run.
+        redraws: K.
+    """
+    if snapshot.rule is None:
+        raise NotMeasured("no-credit-saved: a fresh-feedback null needs the rule; pass credit=... or save the run")
+    if all(snapshot.exact):
+        raise NotMeasured("exact-by-construction at every state: there is no feedback to redraw")
+    if snapshot.init is None:
+        raise NotMeasured("fresh-feedback null: feedback is drawn from the parameters at initialisation, not kept here")
+    if not snapshot.feedback:
+        raise NotMeasured("fresh-feedback null: the rule has no feedback to redraw")
+    if redraws < 1:
+        raise NotMeasured("fresh-feedback null wants at least one redraw, got redraws = 0; raise probe.redraws")
+    return snapshot.rule
+
+
+def redraw(snapshot: Snapshot, rule: CreditRule, name: str) -> Iterator[Feedback]:
+    """Fresh feedback sets without end, drawn on the CPU as the run's own was.
+
+    Args:
+        snapshot: The run.
+        rule: Its rule.
+        name: Name of the stream.
+    """
+    generator = stream(snapshot.seed, snapshot.epoch, name)
+    task = snapshot.task._replace(buffers={key: b.cpu() for key, b in snapshot.task.buffers.items()})
+    params = {key: p.cpu() for key, p in (snapshot.init or {}).items()}
+    while True:
+        yield rule.init(task, params, generator)
+
+
+def redrawn_cosines(twin: Snapshot, rule: CreditRule, redraws: int) -> tuple[Tensor, Tensor]:
+    """Mean cosine per redraw and state, where the credit acts and in the published index.
+
+    Args:
+        twin: The run in float64.
+        rule: Its rule.
+        redraws: K.
+
+    Returns:
+        Two tensors of shape (K, L+1); NaN where no sample is defined.
+    """
+    depth = twin.depth
+    known = [units(g) for g in references_in_view(twin)]
+    # Signal l acts at g_l; in the published index it is paired with g_{l−1}, and the last one with g_L too.
+    targets = [[level] if level == 0 else [level, level - 1] for level in range(depth + 1)]
+    sums = torch.zeros(2, redraws, depth + 1, dtype=torch.float64, device=twin.probe.x.device)
+    counts = torch.zeros_like(sums)
+    per_sample = sum(math.prod(shape) for shape in twin.task.shapes)
+    for rows, chunk in _chunks(twin, redraw(twin, rule, "null"), redraws, per_sample * min(len(twin.probe.x), 512)):
+        for samples in torch.split(torch.arange(len(twin.probe.x), device=sums.device), 512):
+            signals = vmap(_delivery(twin, rule, samples))(chunk)
+            for level, signal in enumerate(signals):
+                unit = torch.stack([known[t][0][samples] for t in targets[level]])
+                defined = torch.stack([known[t][1][samples] for t in targets[level]])
+                total, count = sum_cosines(signal, unit, defined)
+                for index, target in enumerate(targets[level]):
+                    sums[index, rows, target] += total[:, index]
+                    counts[index, rows, target] += count[:, index]
+    sums[1, :, depth], counts[1, :, depth] = sums[0, :, depth], counts[0, :, depth]
+    means = sums / counts
+    return means[0], means[1]
+
+
+def _delivery(twin: Snapshot, rule: CreditRule, samples: Tensor) -> Callable[[Feedback], tuple[Tensor, ...]]:
+    """Delivered credit in the view, as a function of the feedback alone."""
+    batch = Batch(twin.probe.x[samples], twin.probe.y[samples])
+
+    def deliver(feedback: Feedback) -> tuple[Tensor, ...]:
+        signals = rule.deliver(twin.task, twin.params, feedback, batch)
+        pairs = zip(signals, twin.seen.references, strict=True)
+        return tuple(view_signal(keep_live(c, g), twin.view) for c, g in pairs)
+
+    return deliver
+
+
+def _redrawn_gradients(
+    twin: Snapshot, rule: CreditRule, redraws: int, blocks: list[list[str]], reference: list[Tensor]
+) -> Tensor:
+    """Gradient cosine per redraw and block."""
+    train = twin.train
+    assert train is not None
+    inside = {name for names in blocks for name in names}
+    # What is no block's parameter is held fixed: its gradient is never formed.
+    rest = {name: p for name, p in twin.params.items() if name not in inside}
+    task = twin.task._replace(buffers={**twin.task.buffers, **rest})
+    params = {name: p for name, p in twin.params.items() if name in inside}
+
+    def assign(feedback: Feedback) -> tuple[Tensor, ...]:
+        grads = rule.assign(task, params, feedback, train, None).grads
+        return tuple(_one_row(grads, names) for names in blocks)
+
+    states = sum(math.prod(shape) for shape in twin.task.shapes) * len(train.x)
+    cost = states + sum(p.numel() for p in params.values())
+    rows = [
+        torch.stack([cosines(c, g)[0] for c, g in zip(vmap(assign)(chunk), reference, strict=True)], dim=1)
+        for _, chunk in _chunks(twin, redraw(twin, rule, "gradient-null"), redraws, cost)
+    ]
+    return torch.cat(rows)
+
+
+def _chunks(twin: Snapshot, fresh: Iterator[Feedback], redraws: int, entries: int) -> Iterator[tuple[slice, Feedback]]:
+    """Redraws stacked on a first axis, as many at once as the memory bound allows."""
+    like = twin.probe.x
+    bound = _ENTRIES_GPU if like.is_cuda else _ENTRIES_CPU
+    size = max(1, bound // (entries + sum(f.numel() for f in twin.feedback.values())))
+    for start in range(0, redraws, size):
+        sets = [next(fresh) for _ in range(min(size, redraws - start))]
+        yield (
+            slice(start, start + len(sets)),
+            {name: torch.stack([one[name] for one in sets]).to(like.device, torch.float64) for name in sets[0]},
+        )
+
+
+def null_test(observed: Tensor, null: Tensor, fixed: list[bool], keep_draws: bool) -> NullTest:
+    """p = (1 + #{null ≥ observed})/(K + 1) per column, with the null's mean and spread.
+
+    Args:
+        observed: One value a state or block; NaN where undefined.
+        null: Shape (K, columns).
+        fixed: Columns that do not depend on the feedback: they have no test.
+        keep_draws: Whether the null values go into the result.
+    """
+    redraws = len(null)
+    beyond = (null >= observed).sum(dim=0).double()
+    p = torch.where(observed.isnan() | null.isnan().any(dim=0), math.nan, (1 + beyond) / (redraws + 1))
+    blank = torch.tensor(fixed, device=observed.device)
+
+    def column(values: Tensor) -> list[float | None]:
+        return numbers(torch.where(blank, math.nan, values))
+
+    draws = None
+    if keep_draws:
+        draws = [[] if skip else numbers(null[:, index]) for index, skip in enumerate(fixed)]
+    return NullTest(
+        observed=column(observed),
+        p=column(p),
+        mean=column(null.mean(dim=0)),
+        sd=column(null.std(dim=0)),
+        redraws=redraws,
+        draws=draws,
+    )
+
+
+def _mean_cosines(signals: Sequence[Tensor], references: Sequence[Tensor]) -> Tensor:
+    pairs = zip(signals, references, strict=True)
+    return torch.stack([mean_defined(*cosines(c, g))[0] for c, g in pairs])
+
+
+def _one_row(tensors: dict[str, Tensor], names: list[str]) -> Tensor:
+    return torch.cat([tensors[name].double().flatten() for name in names])

@@ -1,0 +1,76 @@
+"""Probes of parameter gradients and steps, one value a block: gradient cosine and step descent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from creditscope.blocks import Snapshot
+from creditscope.errors import NotMeasured
+from creditscope.probes.functional.gradient import joint_cosine
+from creditscope.probes.probe import Measured, Need, Probe, exact_twin, numbers
+
+
+@dataclass(frozen=True)
+class GradientCosineProbe(Probe):
+    """Does the rule's parameter gradient point where BP's does?
+
+    Measures: per block, cosine of the raw gradient that the rule wrote with BP's, same weights and batch.
+    Healthy: clearly above its null in every trained block.
+    Fooled by: gradients that are exact by construction; a block is one vector, so its largest matrix counts most.
+    Null: fresh feedback, given as ``gradient_null``.
+    """
+
+    name: ClassVar[str] = "gradient cosine"
+    unit: ClassVar[str] = "cosine"
+    needs: ClassVar[tuple[Need, ...]] = ("train",)
+    fields: ClassVar[tuple[str, ...]] = ("gradient_cosine",)
+
+    def measure(self, snapshot: Snapshot) -> Measured:
+        """One pass of the rule and one of BP on the training batch, in float64."""
+        twin = exact_twin(snapshot)
+        rule, reference = twin.rule_grads, twin.bp_grads
+        values = [_cosine(names, rule, reference) for names in block_parameters(snapshot)]
+        return Measured({"gradient_cosine": values})
+
+
+@dataclass(frozen=True)
+class StepDescentProbe(Probe):
+    """Did the last step go down?
+
+    Measures: per block ⟨∇_BP, Δθ⟩/(‖∇_BP‖‖Δθ‖), Δθ the actual step net of decay.
+    Healthy: negative.
+    Fooled by: momentum (the step follows many batches, the gradient one); a block that did not move has no value.
+    Null: none; an uninformed step lies near 0.
+    """
+
+    name: ClassVar[str] = "step descent"
+    unit: ClassVar[str] = "cosine"
+    needs: ClassVar[tuple[Need, ...]] = ("train", "update")
+    fields: ClassVar[tuple[str, ...]] = ("step_descent",)
+
+    def measure(self, snapshot: Snapshot) -> Measured:
+        """One pass of BP on the training batch, in float64."""
+        if snapshot.update is None:
+            raise NotMeasured("step descent: no optimiser step was kept (none was done, or it was not watched)")
+        reference = exact_twin(snapshot).bp_grads
+        values = [_cosine(names, reference, snapshot.update) for names in block_parameters(snapshot)]
+        return Measured({"step_descent": values})
+
+
+def block_parameters(snapshot: Snapshot) -> list[list[str]]:
+    """Names of the parameters of each block.
+
+    Args:
+        snapshot: The run.
+    """
+    return [[name for name in snapshot.params if name.startswith(f"{block}.")] for block in snapshot.task.blocks.names]
+
+
+def _cosine(names: list[str], first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float | None:
+    """Over the parameters that both sides hold; None where none is left or one side is zero."""
+    both = [name for name in names if name in first and name in second]
+    if not both:
+        return None
+    return numbers([joint_cosine([first[name] for name in both], [second[name] for name in both])])[0]

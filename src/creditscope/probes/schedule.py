@@ -1,0 +1,16 @@
+"""When the dear set is measured."""
+
+from collections.abc import Collection
+
+DEAR_EPOCHS = (0, 1, 2, 3, 5, 10, 20, 30, 50)
+
+
+def is_dear(epoch: int, last: int, dear: Collection[int] | None) -> bool:
+    """Whether the dear set is measured after this epoch: at the listed epochs and always at the last.
+
+    Args:
+        epoch: Epochs done.
+        last: Epochs planned.
+        dear: Listed epochs; None for the protocol's.
+    """
+    return epoch == last or epoch in (DEAR_EPOCHS if dear is None else dear)
