@@ -1,0 +1,136 @@
+"""Cosine and ρ over the deep blocks 1..L−1, at the states 2..L where their credit acts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from creditscope.figures.cells import FLOOR, Mean, at, common_epochs, mean_over, reference
+from creditscope.records import EpochRow, ProbeRow, RunLog
+
+FIRST_DEEP_STATE = 2
+
+
+def probe_at(log: RunLog, epoch: int) -> ProbeRow | None:
+    """The dear probe of an epoch, the latest if it was taken twice.
+
+    Args:
+        log: The run.
+        epoch: The epoch.
+    """
+    return next((row for row in reversed(log.probes) if row.epoch == epoch), None)
+
+
+def probed_epochs(logs: Sequence[RunLog]) -> list[int]:
+    """The epochs at which every run has both its row and its dear probe.
+
+    Args:
+        logs: The runs.
+    """
+    return [epoch for epoch in common_epochs(logs) if all(probe_at(log, epoch) is not None for log in logs)]
+
+
+def last_usable(logs: Sequence[RunLog]) -> int | None:
+    """The last dearly probed epoch at which ‖g_L‖ of every run is at or above the floor; None when there is none.
+
+    Args:
+        logs: The runs.
+    """
+    value = reference(None)
+
+    def passes(log: RunLog, epoch: int) -> bool:
+        norm = value(log, at(log, epoch))
+        return norm is not None and norm >= FLOOR
+
+    return max((epoch for epoch in probed_epochs(logs) if all(passes(log, epoch) for log in logs)), default=None)
+
+
+def last_probed(logs: Sequence[RunLog]) -> int | None:
+    """The last dearly probed epoch; without any probe the last common epoch.
+
+    Args:
+        logs: The runs.
+    """
+    return max(probed_epochs(logs) or common_epochs(logs), default=None)
+
+
+def _deep_states(row: EpochRow, exact_too: bool = False) -> list[int]:
+    if row.cosine is None:
+        return []
+    wanted = ("ok", "exact-by-construction") if exact_too else ("ok",)
+    return [state for state in range(FIRST_DEEP_STATE, len(row.cosine.mean)) if row.cosine.status[state] in wanted]
+
+
+def _average(numbers: list[float | None] | None, states: Sequence[int]) -> float | None:
+    known = [numbers[s] for s in states if numbers is not None and s < len(numbers)]
+    held = [value for value in known if value is not None]
+    return float(np.mean(held)) if held else None
+
+
+def deep_cosine(logs: Sequence[RunLog], epoch: int, exact_too: bool = False) -> Mean:
+    """Mean cosine over the deep states that are not exact by construction, then over runs.
+
+    Args:
+        logs: The runs.
+        epoch: A common epoch.
+        exact_too: Count exact states too: for the gradient itself, as a control.
+    """
+
+    def value(log: RunLog) -> float | None:
+        row = at(log, epoch)
+        return None if row.cosine is None else _average(row.cosine.mean, _deep_states(row, exact_too))
+
+    return mean_over((log.name, value(log)) for log in logs)
+
+
+def deep_rho(logs: Sequence[RunLog], epoch: int, whose: str = "credit") -> Mean:
+    """Mean ρ over the deep states, then over runs.
+
+    Args:
+        logs: The runs.
+        epoch: A probed epoch.
+        whose: ``credit``, ``control`` (the true gradient) or ``random`` (a random vector).
+    """
+
+    def value(log: RunLog) -> float | None:
+        probe = probe_at(log, epoch)
+        if probe is None or probe.rho is None:
+            return None
+        numbers: list[float | None] = getattr(probe.rho, whose)
+        return _average(numbers, range(FIRST_DEEP_STATE, len(numbers)))
+
+    return mean_over((log.name, value(log)) for log in logs)
+
+
+def deep_null(logs: Sequence[RunLog], epoch: int) -> tuple[Mean, int]:
+    """The fresh-feedback null of the deep cosine: its mean, and its standard deviation over the redraws.
+
+    Args:
+        logs: The runs.
+        epoch: A probed epoch.
+
+    Returns:
+        The mean over runs, with low and high one standard deviation over redraws away, and the redraws a run.
+    """
+    means: list[tuple[str, float | None]] = []
+    variances: list[float] = []
+    redraws = 0
+    for log in logs:
+        probe = probe_at(log, epoch)
+        states = _deep_states(at(log, epoch))
+        if probe is None or probe.null is None or not states:
+            continue
+        null = probe.null
+        means.append((log.name, _average(null.mean, states)))
+        redraws = null.redraws
+        spreads = [null.sd[s] for s in states if s < len(null.sd)]
+        if null.draws is not None:
+            table = np.array([null.draws[s] for s in states], dtype=np.float64)
+            variances.append(float(np.nanmean(table, axis=0).var(ddof=1)))
+        elif None not in spreads:
+            # Each block has its own matrix, so the redrawn cosines of different states are independent.
+            variances.append(float(np.sum(np.square(np.array(spreads, dtype=np.float64)))) / len(spreads) ** 2)
+    mean = mean_over(means)
+    if mean.y is None or not variances:
+        return mean, redraws
+    sd = float(np.sqrt(np.mean(variances)))
+    return Mean(mean.y, mean.y - sd, mean.y + sd, mean.n, mean.logs), redraws

@@ -1,0 +1,191 @@
+"""Drawing shared by the artefacts: axes, lines with bands, reference lines. Reads tables, computes nothing new."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import Bbox
+
+from creditscope.figures.page import pretty, text_width
+from creditscope.figures.style import INK, SMALL, Look
+from creditscope.figures.table import STOPPED, Panel, Point, coordinates
+
+_MARKS = 9
+
+
+def dress(axes: Axes, panel: Panel) -> None:
+    """Labels and the dotted grid.
+
+    Args:
+        axes: The panel's axes.
+        panel: Its words.
+    """
+    axes.set_xlabel(pretty(panel.x_label))
+    axes.set_ylabel(pretty(panel.y_label))
+    axes.grid(True, which="major")
+
+
+def decades(axes: Axes, points: Sequence[Point], minor_grid: bool = False) -> None:
+    """A logarithmic y axis over whole decades that hold every value.
+
+    Args:
+        axes: The panel's axes.
+        points: What it shows.
+        minor_grid: Whether to draw the minor grid.
+    """
+    values = [v for p in points for v in (p.y, p.low, p.high) if v is not None and v > 0]
+    low = math.floor(math.log10(min(values)) - 0.05)
+    high = math.ceil(math.log10(max(values)) + 0.05)
+    axes.set_yscale("log")
+    axes.set_ylim(10.0**low, 10.0**high)
+    axes.yaxis.set_major_locator(LogLocator(base=10, numticks=7))
+    minor = LogLocator(base=10, subs=tuple(range(2, 10)), numticks=60) if high - low <= 6 else NullLocator()
+    axes.yaxis.set_minor_locator(minor)
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    if minor_grid:
+        axes.grid(True, which="minor", axis="y", linewidth=0.25, alpha=0.7)
+
+
+def linear_ticks() -> MaxNLocator:
+    """Round numbers along a linear axis."""
+    return MaxNLocator(6, steps=[1, 2, 5, 10])
+
+
+def epochs(axes: Axes, points: Sequence[Point]) -> None:
+    """Whole numbers along x, with a little air at both ends.
+
+    Args:
+        axes: The panel's axes.
+        points: What it shows.
+    """
+    numbers = [point.x for point in points if isinstance(point.x, float)]
+    last = max(numbers, default=1.0)
+    air = max(last * 0.02, 0.2)
+    axes.set_xlim(min(numbers, default=0.0) - air, last + air)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+
+
+def draw_lines(axes: Axes, points: Sequence[Point], looks: Mapping[str, Look], dotted: bool = False) -> None:
+    """Every trajectory: mean, band, and a cross where a run ended early.
+
+    Args:
+        axes: The panel's axes, with their limits set.
+        points: What the axes can show.
+        looks: Look by series.
+        dotted: Draw thin dotted lines without markers, for a second axis.
+    """
+    seen: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        seen.setdefault((point.series, point.branch), []).append(point)
+    for number, ((series, branch), line) in enumerate(seen.items()):
+        look = looks[series]
+        x, y = coordinates(line)
+        step = max(1, len(x) // _MARKS)
+        axes.plot(
+            x,
+            y,
+            color=look.color,
+            linestyle=":" if dotted else look.line,
+            marker="" if dotted or branch else look.marker,
+            markevery=(min(len(x) - 1, (number * step) // 3), step),
+            markersize=3.2,
+            linewidth=0.7 if branch else 1.0,
+            zorder=3,
+        )
+        _band(axes, line, look.color)
+        for point in line:
+            if point.note == STOPPED:
+                axes.plot(
+                    *coordinates([point]), marker="x", color=look.color, markersize=6, markeredgewidth=1.4, zorder=5
+                )
+
+
+def _band(axes: Axes, points: Sequence[Point], color: str) -> None:
+    held = [(p.x, p.low, p.high) for p in points if isinstance(p.x, float) and p.low is not None and p.high is not None]
+    if len(held) < 2:
+        return
+    x, low, high = zip(*held, strict=True)
+    bottom = axes.get_ylim()[0] if axes.get_yscale() == "log" else -math.inf
+    axes.fill_between(x, [max(value, bottom) for value in low], high, color=color, alpha=0.18, linewidth=0, zorder=2)
+
+
+DASHES = ((0, (4, 2)), (0, (4, 1.5, 1, 1.5)))
+
+
+def reference_lines(axes: Axes, lines: Sequence[tuple[Point, str]], points: Sequence[Point]) -> None:
+    """Horizontal lines, each with its words at the end, above or below, where they cover least of the data.
+
+    Args:
+        axes: The panel's axes, with their limits set.
+        lines: Value and words.
+        points: What else the panel shows.
+    """
+    data = _trace(axes, points)
+    taken: list[Bbox] = []
+    for number, (line, words) in enumerate(lines):
+        assert line.y is not None
+        axes.axhline(line.y, color=INK, linestyle=DASHES[number % len(DASHES)], linewidth=0.7, zorder=1.5)
+        spots = [
+            (right, above, _label_box(axes, words, line.y, right, above))
+            for above in (True, False)
+            for right in (True, False)
+        ]
+
+        def cost(spot: tuple[bool, bool, Bbox]) -> int:
+            box = spot[2]
+            outside = box.y0 < axes.bbox.y0 or box.y1 > axes.bbox.y1
+            crowded = any(box.overlaps(other) for other in taken)
+            return 1000 * (int(outside) + int(crowded)) + sum(bool(box.contains(x, y)) for x, y in data)
+
+        right, above, box = min(spots, key=cost)
+        taken.append(box)
+        axes.annotate(
+            pretty(words),
+            xy=(0.985 if right else 0.015, line.y),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 1.5 if above else -1.5),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="bottom" if above else "top",
+            fontsize=SMALL,
+            color=INK,
+            zorder=4,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
+        )
+
+
+def _label_box(axes: Axes, words: str, y: float, right: bool, above: bool) -> Bbox:
+    """Where a label would stand, in pixels."""
+    dpi = axes.get_figure(root=True).dpi  # type: ignore[union-attr]
+    width = text_width(pretty(words), SMALL) * dpi
+    height = SMALL * 1.2 / 72 * dpi
+    line = float(axes.transData.transform((axes.get_xlim()[0], y))[1])
+    left = axes.bbox.x0 + (0.985 * axes.bbox.width - width if right else 0.015 * axes.bbox.width)
+    gap = 1.5 / 72 * dpi
+    bottom = line + gap if above else line - gap - height
+    return Bbox.from_bounds(left, bottom, width, height)
+
+
+def _trace(axes: Axes, points: Sequence[Point]) -> list[tuple[float, float]]:
+    """The drawn lines as pixels, close enough together that a label cannot slip between two."""
+    pixels: list[tuple[float, float]] = []
+    lines: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        lines.setdefault((point.series, point.branch), []).append(point)
+    for line in lines.values():
+        vertices = [axes.transData.transform(pair) for pair in zip(*coordinates(line), strict=True)]
+        for start, end in pairwise(vertices):
+            pixels += [tuple(start + (end - start) * step / 20) for step in range(21)]
+    return pixels
+
+
+def handle(look: Look) -> Line2D:
+    """The legend's picture of a look.
+
+    Args:
+        look: The look.
+    """
+    return Line2D([], [], color=look.color, marker=look.marker, linestyle=look.line, markersize=4, linewidth=1.0)

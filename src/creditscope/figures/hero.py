@@ -1,0 +1,250 @@
+"""Artefact 1, ``hero``: accuracy and aggregate cosine against what lies beneath them, block by block."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from creditscope.figures.cells import (
+    FLOOR,
+    Cell,
+    accuracy,
+    at,
+    cells_of,
+    common_epochs,
+    depth_of,
+    mean_over,
+    reference,
+    units_assumed,
+)
+from creditscope.figures.choose import rank, role_of
+from creditscope.figures.curves import alignment, error_bars, left_out
+from creditscope.figures.hero_words import beneath_words, cosine_words, pair_words
+from creditscope.figures.style import family
+from creditscope.figures.table import EXACT, Panel, Point, Series, Strip, Table, drawable
+from creditscope.records import EpochRow, RunLog
+
+Index = Literal["published", "acts"]
+MOST_SERIES = 8
+_GAMMA_RANGE = (-0.22, 1.12)
+
+
+def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:
+    """Everything the hero figure shows.
+
+    Args:
+        logs: Any runs; those that differ only in their seed become one marker.
+        index: ``published``, or ``acts``: cosines where the credit acts.
+    """
+    cells, warnings = cells_of(logs)
+    cells = tuple(sorted(cells, key=rank))
+    said = [*warnings, *_missing(cells), *_too_many(cells[MOST_SERIES:])]
+    cells = cells[:MOST_SERIES]
+    notes: list[str] = []
+    points: list[Point] = []
+    for cell in cells:
+        averaged, early = cell.split()
+        notes += [f"{cell.label}, seed {log.spec.seed}: ended early, left out of the mean." for log in early]
+        if averaged.ended_early:
+            last = max(common_epochs(averaged.logs), default=0)
+            notes.append(f"{cell.label}: ended early; shown at its last common epoch, {last}.")
+        else:
+            notes.append(alignment(averaged))
+        points += _pair(averaged, index, notes) + _cosines(averaged, index, notes) + _references(averaged)
+    assumed = [cell.label for cell in cells if units_assumed(cell.spec)]
+    if assumed and any(p.panel == "C" for p in points):
+        notes.append(f"Units of the reference not logged, read as mean over 128: {', '.join(assumed)}.")
+    drawn = {p.series for p in points if p.y is not None}
+    notes += [left_out([p for p in points if p.panel == "C"], "panel C"), error_bars(points, "Error bars")]
+    if any(point.note == EXACT for point in points):
+        notes.append("Hollow markers: exact by construction.")
+    chance, chance_line = _chance(cells)
+    said += [f"hero: {cell.label} logs nothing that panels A to C show" for cell in cells if cell.label not in drawn]
+    points += [
+        *chance_line,
+        Point("C", "floor", "‖g_l‖ floor", None, FLOOR, kind="line", note="1e-7 of a mean over 128, per sample"),
+    ]
+    return Table(
+        figure="hero",
+        points=tuple(points),
+        series=tuple(Series(cell.label, cell.spec.rule, role_of(cell)) for cell in cells if cell.label in drawn),
+        panels=_panels(points, cells, chance, index),
+        notes=tuple(dict.fromkeys(note for note in notes if note)),
+        warnings=tuple(said),
+        strip=_strip(cells),
+    )
+
+
+def _missing(cells: Sequence[Cell]) -> list[str]:
+    there = {family(cell.spec.rule) for cell in cells if not cell.spec.is_baseline}
+    return [f"hero: no {name} run in these logs; drawn without it" for name in ("bp", "fa", "dfa") if name not in there]
+
+
+def _too_many(rest: Sequence[Cell]) -> list[str]:
+    if not rest:
+        return []
+    names = ", ".join(cell.label for cell in rest)
+    return [f"hero: more than {MOST_SERIES} methods; not drawn: {names}; pass fewer logs to see them"]
+
+
+def _gamma(index: Index) -> Callable[[RunLog, EpochRow], tuple[float | None, bool]]:
+    """Γ of a row, and whether only the clamped value was logged."""
+
+    def value(log: RunLog, row: EpochRow) -> tuple[float | None, bool]:
+        if row.gamma is None:
+            return None, False
+        if index == "acts":
+            return row.gamma.acting, False
+        if row.gamma.published is not None:
+            return row.gamma.published, False
+        return row.gamma.clamped, row.gamma.clamped is not None
+
+    return value
+
+
+def _last_rows(cell: Cell) -> list[tuple[RunLog, EpochRow]]:
+    shared = common_epochs(cell.logs)
+    return [(log, at(log, shared[-1])) for log in cell.logs] if shared else []
+
+
+def _pair(cell: Cell, index: Index, notes: list[str]) -> list[Point]:
+    gamma = _gamma(index)
+    both = [
+        (log, gamma(log, row), accuracy(log, row))
+        for log, row in _last_rows(cell)
+        if gamma(log, row)[0] is not None and accuracy(log, row) is not None
+    ]
+    if not both:
+        return []
+    if any(clamped for _, (_, clamped), _ in both):
+        notes.append(f"{cell.label}: Γ is the clamped value, the only one logged.")
+    x = mean_over((log.name, value) for log, (value, _), _ in both)
+    y = mean_over((log.name, value) for log, _, value in both)
+    return [
+        Point(
+            panel="A",
+            series=cell.label,
+            quantity="test accuracy against Γ",
+            x=x.y,
+            y=y.y,
+            low=y.low,
+            high=y.high,
+            x_low=x.low,
+            x_high=x.high,
+            n=y.n,
+            logs=y.logs,
+            spread=y.spread,
+        )
+    ]
+
+
+def _cosines(cell: Cell, index: Index, notes: list[str]) -> list[Point]:
+    name = "cosine_published" if index == "published" else "cosine"
+    rows = [(log, cosines) for log, row in _last_rows(cell) if (cosines := getattr(row, name)) is not None]
+    points, refused = [], set()
+    states = max((len(cosines.mean) for _, cosines in rows), default=0)
+    for state in range(states if index == "acts" else states - 1):
+        held = [(log.name, c.mean[state], c.status[state]) for log, c in rows if state < len(c.mean)]
+        usable = [(log, value) for log, value, status in held if status in ("ok", "exact-by-construction")]
+        refused |= {status for _, _, status in held if status not in ("ok", "exact-by-construction")}
+        mean = mean_over(usable)
+        exact = bool(usable) and all(status == "exact-by-construction" for _, _, status in held)
+        points.append(
+            Point(
+                panel="B",
+                series=cell.label,
+                quantity=name,
+                x=float(state),
+                y=mean.y,
+                low=mean.low,
+                high=mean.high,
+                n=mean.n,
+                logs=mean.logs,
+                spread=mean.spread,
+                note=EXACT if exact else "",
+            )
+        )
+    if refused:
+        notes.append(f"{cell.label}: cosines left out ({', '.join(sorted(refused))}).")
+    return points if any(point.y is not None for point in points) else []
+
+
+def _references(cell: Cell) -> list[Point]:
+    rows = _last_rows(cell)
+    depths = [depth for log, _ in rows if (depth := depth_of(log)) is not None]
+    points = []
+    for state in range(max(depths, default=-1) + 1):
+        mean = mean_over((log.name, reference(state)(log, row)) for log, row in rows)
+        points.append(
+            Point(
+                "C",
+                cell.label,
+                "median ‖g_l‖ per sample",
+                float(state),
+                mean.y,
+                mean.low,
+                mean.high,
+                mean.n,
+                mean.logs,
+                spread=mean.spread,
+            )
+        )
+    return points if any(point.y is not None for point in points) else []
+
+
+def _chance(cells: Sequence[Cell]) -> tuple[float | None, list[Point]]:
+    classes = {cell.spec.classes for cell in cells if cell.spec.classes is not None}
+    if len(classes) != 1:
+        return None, []
+    chance = 1.0 / classes.pop()
+    names = tuple(name for cell in cells if cell.spec.classes is not None for name in cell.names)
+    return chance, [
+        Point("A", "chance", "1/classes", None, chance, n=len(names), logs=names, kind="line"),
+    ]
+
+
+def _strip(cells: Sequence[Cell]) -> Strip | None:
+    if not cells:
+        return None
+    depths = {depth for cell in cells if (depth := depth_of(cell.logs[0])) is not None}
+    terminal = {cell.spec.terminal_ln for cell in cells}
+    return Strip(
+        depth=depths.pop() if len(depths) == 1 else None,
+        terminal_ln=terminal.pop() if len(terminal) == 1 else None,
+        rules=tuple(dict.fromkeys(cell.spec.rule for cell in cells)),
+    )
+
+
+def _panels(
+    points: Sequence[Point], cells: Sequence[Cell], chance: float | None, index: Index
+) -> tuple[Panel, Panel, Panel]:
+    pair = [p for p in points if p.panel == "A" and p.kind == "point"]
+    cosines = [p for p in points if p.panel == "B" and p.kind == "point"]
+    norms = drawable([p for p in points if p.panel == "C" and p.kind == "point"], log=True)
+    where = "block l (published index)" if index == "published" else "state l where the credit acts"
+    field = "cosine_published" if index == "published" else "cosine"
+    return (
+        Panel(
+            key="A",
+            title="(A) The standard pair",
+            x_label="aggregate cosine Γ" + ("" if index == "published" else " (acting)"),
+            y_label="test accuracy",
+            caption=pair_words(pair, cells, chance),
+            empty="" if pair else "no log holds both Γ and test accuracy",
+        ),
+        Panel(
+            key="B",
+            title="(B) Cosine, block by block",
+            x_label=where,
+            y_label="cosine with the reference",
+            caption=cosine_words(cosines),
+            empty="" if cosines else f"no log holds {field} values that can be shown",
+        ),
+        Panel(
+            key="C",
+            title="(C) Size of the reference",
+            x_label="state l",
+            y_label="median ‖g_l‖ per sample",
+            log=True,
+            caption=beneath_words(norms, FLOOR),
+            empty="" if norms else "no log holds reference norms per layer",
+        ),
+    )

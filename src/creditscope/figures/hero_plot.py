@@ -1,0 +1,162 @@
+"""Artefact 1, ``hero``: the drawing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from creditscope.figures.draw import decades, dress, handle, linear_ticks, reference_lines
+from creditscope.figures.hero_words import QUADRANTS
+from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
+from creditscope.figures.strip import add_strip
+from creditscope.figures.style import BAD, GOOD, GREY, HEIGHTS, INCHES, INK, NEUTRAL, SMALL, Look, Width, looks
+from creditscope.figures.table import EXACT, Panel, Point, Table, coordinates, drawable
+from creditscope.figures.words import sci
+
+_GAMMA_RANGE = (-0.22, 1.12)
+
+
+def plot_hero(table: Table, width: Width = "two") -> Figure:
+    """Draw the hero figure.
+
+    Args:
+        table: From ``hero_table``.
+        width: One or two text columns.
+    """
+    chosen = looks(table.series)
+    page = Page(INCHES[width])
+    if table.strip is not None:
+        add_strip(page, table.strip, table.series, chosen)
+    add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
+    paints = {"A": _paint_pair, "B": _paint_cosines, "C": _paint_references}
+
+    def slot(panel: Panel) -> Slot:
+        return Slot(
+            title=panel.title,
+            paint=lambda axes: paints[panel.key](axes, table, chosen),
+            caption=panel.caption,
+            empty=panel.empty,
+        )
+
+    add_panels(page, [slot(panel) for panel in table.panels], 3 if width == "two" else 1, HEIGHTS[width])
+    add_notes(page, table.notes)
+    return page.figure()
+
+
+def _bars(axes: Axes, point: Point, look: Look, hollow: bool = False) -> None:
+    assert isinstance(point.x, float)
+    assert point.y is not None
+    y_error = None if point.low is None else [[point.y - point.low], [point.high - point.y]]  # type: ignore[operator]
+    x_error = None if point.x_low is None else [[point.x - point.x_low], [point.x_high - point.x]]  # type: ignore[operator]
+    axes.errorbar(
+        [point.x],
+        [point.y],
+        yerr=y_error,
+        xerr=x_error,
+        color=look.color,
+        marker=look.marker,
+        markersize=4.6,
+        markerfacecolor="white" if hollow else look.color,
+        markeredgewidth=0.8,
+        elinewidth=0.8,
+        linestyle="none",
+        zorder=4,
+    )
+
+
+def _paint_pair(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+    points = table.of("A", kind="point")
+    dress(axes, table.panel("A"))
+    x = [v for p in points for v in (p.x, p.x_low, p.x_high) if isinstance(v, float)]
+    y = [v for p in points for v in (p.y, p.high) if v is not None]
+    lines = table.of("A", kind="line")
+    chance = lines[0].y if lines else None
+    left, right = min(_GAMMA_RANGE[0], min(x) - 0.06), max(_GAMMA_RANGE[1], max(x) + 0.06)
+    top = min(1.03, max(max(y) * 1.2, 2.5 * (chance or 0.0)))
+    axes.set_xlim(left, right)
+    axes.set_ylim(0, top)
+    axes.xaxis.set_major_locator(linear_ticks())
+    axes.yaxis.set_major_locator(linear_ticks())
+    axes.axvline(0, color=GREY, linewidth=0.7, zorder=1.5)
+    if chance is not None:
+        axes.axhline(chance, color=GREY, linewidth=0.7, zorder=1.5)
+        tints = (("both", 0, right, chance, top), ("neither", left, 0, 0, chance))
+        others = (("aligned", 0, right, 0, chance), ("accurate", left, 0, chance, top))
+        for name, x0, x1, y0, y1 in (*tints, *others):
+            colour = {"both": GOOD, "neither": BAD}.get(name, NEUTRAL)
+            axes.fill_between([x0, x1], y0, y1, color=colour, linewidth=0, zorder=0)
+            _quadrant_label(axes, QUADRANTS[name], (x0, x1, y0, y1), points)
+    for point in points:
+        _bars(axes, point, chosen[point.series])
+
+
+def _quadrant_label(axes: Axes, words: str, box: tuple[float, float, float, float], points: Sequence[Point]) -> None:
+    """Put the label in the part of its quadrant that lies farthest from every marker."""
+    x0, x1, y0, y1 = box
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    tall = y1 - y0 > 0.2 * (top - bottom)
+    narrow = x1 - x0 < 0.3 * (right - left)
+    pad = 0.045 * (top - bottom)
+    spots = [((x0 + x1) / 2, y) for y in ((y1 - pad, y0 + pad) if tall else ((y0 + y1) / 2,))]
+
+    def clearance(spot: tuple[float, float]) -> float:
+        return min(
+            abs(float(p.x) - spot[0]) / (right - left) / 3 + abs(p.y - spot[1]) / (top - bottom)
+            for p in points
+            if isinstance(p.x, float) and p.y is not None
+        )
+
+    x, y = max(spots, key=clearance)
+    where = "center" if not tall else "top" if y > (y0 + y1) / 2 else "bottom"
+    axes.text(
+        x,
+        y,
+        words,
+        ha="center",
+        va=where,
+        fontsize=SMALL,
+        color="#555555",
+        style="italic",
+        zorder=2,
+        rotation=90 if narrow and tall else 0,
+    )
+
+
+def _paint_cosines(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+    points = drawable(table.of("B", kind="point"), log=False)
+    dress(axes, table.panel("B"))
+    axes.axhline(0, color=INK, linewidth=0.7, zorder=1.5)
+    for item in table.series:
+        mine = [point for point in points if point.series == item.label]
+        look = chosen[item.label]
+        axes.plot(*coordinates(mine), color=look.color, linestyle=look.line, zorder=3)
+        for point in mine:
+            _bars(axes, point, look, hollow=point.note == EXACT)
+    _states(axes, points)
+    values = [v for p in points for v in (p.y, p.low, p.high) if v is not None]
+    axes.set_ylim(min(-0.15, min(values) - 0.08), max(1.1, max(values) + 0.08))
+
+
+def _paint_references(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+    points = drawable(table.of("C", kind="point"), log=True)
+    lines = table.of("C", kind="line")
+    dress(axes, table.panel("C"))
+    decades(axes, [*points, *lines], minor_grid=True)
+    bottom = axes.get_ylim()[0]
+    for item in table.series:
+        mine = [point for point in points if point.series == item.label]
+        look = chosen[item.label]
+        axes.plot(*coordinates(mine), color=look.color, linestyle=look.line, zorder=3)
+        for point in mine:
+            low = None if point.low is None else max(point.low, bottom)
+            _bars(axes, replace(point, low=low), look)
+    _states(axes, points)
+    reference_lines(axes, [(line, f"floor {sci(line.y or 0.0)}") for line in lines], points)
+
+
+def _states(axes: Axes, points: Sequence[Point]) -> None:
+    states = [point.x for point in points if isinstance(point.x, float)]
+    axes.set_xlim(min(0.0, *states) - 0.25, max(states) + 0.25)
+    axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))

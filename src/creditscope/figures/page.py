@@ -1,0 +1,319 @@
+"""The page: blocks stacked from top to bottom, measured in inches, so that nothing overlaps by construction."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cbook import is_math_text
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import FancyBboxPatch
+from matplotlib.textpath import text_to_path
+
+from creditscope.figures.style import BODY, FONTS, GREY, INK, PALE, SMALL, TITLE
+
+LINE = 1.22 / 72
+MARGIN = 0.06
+LEFT = 0.47
+_LONGEST_LABEL = 44
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle of the page in inches, from the lower left corner of the figure."""
+
+    figure: Figure
+    left: float
+    bottom: float
+    width: float
+    height: float
+
+    def axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
+        """New axes inside the box.
+
+        Args:
+            left: Inches from the box's left edge.
+            bottom: Inches from its lower edge.
+            width: Inches.
+            height: Inches.
+        """
+        w, h = self.figure.get_size_inches()
+        return self.figure.add_axes(((self.left + left) / w, (self.bottom + bottom) / h, width / w, height / h))
+
+    def text(self, x: float, top: float, words: str, size: float, weight: str = "normal", color: str = INK) -> None:
+        """Text hung from its upper left corner.
+
+        Args:
+            x: Inches from the box's left edge.
+            top: Inches below its upper edge.
+            words: Already wrapped.
+            size: Points.
+            weight: ``normal`` or ``bold``.
+            color: Ink.
+        """
+        w, h = self.figure.get_size_inches()
+        x, y = (self.left + x) / w, (self.bottom + self.height - top) / h
+        self.figure.text(
+            x, y, words, fontsize=size, fontweight=weight, color=color, va="top", linespacing=1.15, ha="left"
+        )
+
+
+Paint = Callable[[Box], None]
+
+
+@dataclass
+class Page:
+    """Blocks to be stacked.
+
+    Args:
+        width: Inches.
+    """
+
+    width: float
+    blocks: list[tuple[float, Paint]] = field(default_factory=list)
+
+    def add(self, height: float, paint: Paint) -> None:
+        """Append a block.
+
+        Args:
+            height: Inches.
+            paint: Draws it, once the page's height is known.
+        """
+        self.blocks.append((height, paint))
+
+    def figure(self) -> Figure:
+        """Draw every block."""
+        total = sum(height for height, _ in self.blocks) + 2 * MARGIN
+        figure = Figure(figsize=(self.width, total))
+        FigureCanvasAgg(figure)
+        top = total - MARGIN
+        for height, paint in self.blocks:
+            paint(Box(figure, MARGIN, top - height, self.width - 2 * MARGIN, height))
+            top -= height
+        return figure
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One panel on the page.
+
+    Args:
+        title: Above it.
+        paint: Draws into its axes.
+        caption: In a box beneath; empty for none.
+        right: Inches kept free on the right, for a second axis.
+        weight: Share of the row's width, relative to the other panels.
+        below: Inches kept free below, for tick labels and the axis label.
+        empty: Why nothing is drawn; then ``paint`` is not called.
+    """
+
+    title: str
+    paint: Callable[[Axes], None]
+    caption: str = ""
+    right: float = 0.05
+    weight: float = 1.0
+    below: float = 0.31
+    empty: str = ""
+
+
+def add_panels(page: Page, slots: Sequence[Slot], columns: int, height: float) -> None:
+    """Append panels in rows; titles, axes and captions line up along each row.
+
+    Args:
+        page: The page.
+        slots: The panels, in reading order.
+        columns: Panels a row.
+        height: Height of the axes, in inches.
+    """
+    for start in range(0, len(slots), columns):
+        _add_row(page, slots[start : start + columns], columns, height)
+
+
+def _add_row(page: Page, slots: Sequence[Slot], columns: int, height: float) -> None:
+    gap = 0.1
+    room = page.width - 2 * MARGIN - gap * (len(slots) - 1)
+    share = room / sum(slot.weight for slot in slots)
+    cells = [share * slot.weight for slot in slots]
+    titles = [wrap(slot.title, cell - 0.02, TITLE) for slot, cell in zip(slots, cells, strict=True)]
+    captions = [wrap(slot.caption, cell - 0.16, SMALL) for slot, cell in zip(slots, cells, strict=True)]
+    title_height = max(_lines(title) for title in titles) * TITLE * LINE + 0.05
+    below = max(slot.below for slot in slots)
+    box_height = max(_lines(caption) for caption in captions) * SMALL * LINE + 0.12 if any(captions) else 0.0
+    total = title_height + height + below + (box_height + 0.06 if box_height else 0.0) + 0.06
+
+    def paint(box: Box) -> None:
+        left = 0.0
+        for i, (slot, cell) in enumerate(zip(slots, cells, strict=True)):
+            lift = title_height - 0.05 - _lines(titles[i]) * TITLE * LINE
+            box.text(left, lift, titles[i], TITLE, "bold")
+            bottom = total - title_height - height
+            axes = box.axes(left + LEFT, bottom, cell - LEFT - slot.right, height)
+            if slot.empty:
+                say_empty(axes, slot.empty, cell - LEFT - slot.right)
+            else:
+                slot.paint(axes)
+            if captions[i]:
+                _caption(box, left, bottom - below - 0.02, cell, box_height, captions[i])
+            left += cell + gap
+
+    page.add(total, paint)
+
+
+def _caption(box: Box, left: float, top: float, width: float, height: float, words: str) -> None:
+    axes = box.axes(left, top - height, width, height)
+    axes.set_axis_off()
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    patch = FancyBboxPatch(
+        (0.03, 0.03),
+        width - 0.06,
+        height - 0.06,
+        boxstyle="round,pad=0.0,rounding_size=0.06",
+        facecolor=PALE,
+        edgecolor="#b5b5ad",
+        linewidth=0.5,
+    )
+    patch.set_gid("caption")
+    axes.add_patch(patch)
+    axes.text(0.08, height - 0.06, words, fontsize=SMALL, va="top", ha="left", linespacing=1.15, color=INK)
+
+
+def say_empty(axes: Axes, why: str, width: float) -> None:
+    """Write inside a panel why it is empty.
+
+    Args:
+        axes: The panel.
+        why: The reason.
+        width: Its width in inches.
+    """
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_facecolor("#fafafa")
+    words = wrap(why, width - 0.2, BODY)
+    axes.text(
+        0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=BODY, color=GREY, style="italic"
+    )
+
+
+def add_legend(page: Page, entries: Sequence[tuple[str, Artist]]) -> None:
+    """Append one legend for all panels, in as many columns as fit.
+
+    Args:
+        page: The page.
+        entries: Label and handle.
+    """
+    if not entries:
+        return
+    labels = [pretty(shorten(label)) for label, _ in entries]
+    widest = max(text_width(label, BODY) for label in labels) + 0.45
+    columns = max(1, min(len(labels), int((page.width - 2 * MARGIN) / widest)))
+    rows = -(-len(labels) // columns)
+    columns = -(-len(labels) // rows)
+    height = rows * 0.145 + 0.06
+
+    def paint(box: Box) -> None:
+        w, h = box.figure.get_size_inches()
+        box.figure.legend(
+            [handle for _, handle in entries],
+            labels,
+            loc="center",
+            bbox_to_anchor=((box.left + box.width / 2) / w, (box.bottom + box.height / 2) / h),
+            ncols=columns,
+            frameon=False,
+            handlelength=2.4,
+            columnspacing=1.2,
+            handletextpad=0.5,
+            borderpad=0.0,
+            labelspacing=0.35,
+        )
+
+    page.add(height, paint)
+
+
+def add_notes(page: Page, notes: Sequence[str]) -> None:
+    """Append the small print.
+
+    Args:
+        page: The page.
+        notes: Sentences; they run on.
+    """
+    if not notes:
+        return
+    words = wrap(" ".join(notes), page.width - 2 * MARGIN - 0.02, SMALL)
+    page.add(_lines(words) * SMALL * LINE + 0.06, lambda box: box.text(0.0, 0.02, words, SMALL, color="#444444"))
+
+
+def _lines(words: str) -> int:
+    return words.count("\n") + 1 if words else 0
+
+
+def text_width(words: str, size: float, weight: str = "normal") -> float:
+    """Width of one line of text in inches.
+
+    Args:
+        words: May hold mathtext.
+        size: Points.
+        weight: ``normal`` or ``bold``.
+    """
+    font = FontProperties(family=FONTS, size=size, weight=weight)
+    is_math = is_math_text(words)
+    plain = words if is_math else words.replace(r"\$", "$")
+    width, _, _ = text_to_path.get_text_width_height_descent(plain, font, ismath=is_math)
+    return float(width) / 72
+
+
+def wrap(words: str, width: float, size: float) -> str:
+    """Break a text into lines that fit; a word longer than a line is cut.
+
+    Args:
+        words: Plain words; quantities such as ‖h_L‖ are set as mathematics.
+        width: Inches.
+        size: Points.
+    """
+    # Bold runs wider than the regular weight by which lines are measured.
+    room = width * (0.9 if size >= TITLE else 0.985)
+    lines: list[str] = []
+    line = ""
+    for word in pretty(words).split():
+        for piece in _cut(word, room, size):
+            longer = f"{line} {piece}" if line else piece
+            if not line or text_width(longer, size) <= room:
+                line = longer
+            else:
+                lines.append(line)
+                line = piece
+    return "\n".join([*lines, line] if line else lines)
+
+
+def _cut(word: str, room: float, size: float) -> list[str]:
+    if "$" in word or text_width(word, size) <= room:
+        return [word]
+    take = max(1, int(len(word) * room / text_width(word, size)) - 1)
+    return [word[i : i + take] for i in range(0, len(word), take)]
+
+
+def shorten(label: str) -> str:
+    """A label short enough for a legend.
+
+    Args:
+        label: Any text, also from a foreign log.
+    """
+    label = " ".join(label.split())
+    return label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…"
+
+
+_NORM = re.compile(r"‖([hg])_(\w)‖")
+_INDEX = re.compile(r"\bl\b(?![’'])")
+
+
+def pretty(words: str) -> str:
+    """Set quantities as mathematics and disarm dollar signs.
+
+    Args:
+        words: Plain words.
+    """
+    plain = _INDEX.sub("$l$", words.replace("$", r"\$"))
+    return _NORM.sub(r"$\\Vert{\1}_{\2}\\Vert$", plain)

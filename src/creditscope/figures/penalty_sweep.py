@@ -1,0 +1,208 @@
+"""Artefact 3, ``penalty-sweep``: the stream, the reference and the accuracy over training, one line per λ."""
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from creditscope.figures.cells import (
+    FLOOR,
+    Cell,
+    accuracy,
+    cells_of,
+    common_epochs,
+    hidden,
+    mean_at,
+    reference,
+    units_assumed,
+)
+from creditscope.figures.choose import choose_flavour, flavour_of, is_frozen, nearest, penalty, trains_all
+from creditscope.figures.curves import error_bars, left_out, trajectory
+from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, linear_ticks, reference_lines
+from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
+from creditscope.figures.style import HEIGHTS, INCHES, Look, Width, ladder
+from creditscope.figures.table import Panel, Point, Series, Table, drawable
+from creditscope.figures.words import lam, sci
+from creditscope.records import RunLog
+
+MARGIN = 0.02
+STATE = 2
+
+
+def penalty_sweep_table(logs: Sequence[RunLog]) -> Table:
+    """Everything the penalty-sweep figure shows.
+
+    Args:
+        logs: Runs of one local rule under several λ, a BP run and the frozen baseline.
+    """
+    cells, warnings = cells_of(logs)
+    flavour = choose_flavour(cells)
+    name = flavour.name if flavour is not None else "dfa-rms"
+    mine = [cell for cell in cells if flavour is not None and flavour_of(cell) == flavour]
+    swept = _one_per_penalty([cell for cell in mine if trains_all(cell)])
+    anchor = max(swept, key=lambda cell: len(cell.logs), default=None)
+    bp = nearest(cells, anchor, lambda cell: cell.spec.rule == "bp" and trains_all(cell) and not penalty(cell))
+    frozen = nearest(mine, anchor, is_frozen)
+    notes: list[str] = []
+    points: list[Point] = []
+    for cell in swept:
+        for panel, quantity, value in (
+            ("a", "‖h_L‖", hidden(None)),
+            ("b", f"‖g_{STATE}‖", reference(STATE)),
+            ("c", "test accuracy", accuracy),
+        ):
+            curves = trajectory(panel, quantity, cell, value)
+            points += curves.points
+            notes += curves.notes
+    for panel, what in (("a", "‖h_L‖"), ("b", f"‖g_{STATE}‖")):
+        notes.append(left_out([p for p in points if p.panel == panel], what))
+    lengths = {max(common_epochs(cell.split()[0].logs), default=0) for cell in swept}
+    if len(lengths) > 1:
+        notes.append("Runs of different length, each drawn as far as it was logged.")
+    assumed = [cell.label for cell in swept if units_assumed(cell.spec)]
+    if assumed:
+        notes.append(f"Units of the reference not logged, read as mean over 128: {', '.join(assumed)}.")
+    notes.append(error_bars(points, "Bands"))
+    points += _lines(bp, frozen, notes)
+    return Table(
+        figure="penalty-sweep",
+        points=tuple(points),
+        series=tuple(Series(cell.label, cell.spec.rule, "penalised") for cell in swept),
+        panels=_panels(points, name),
+        notes=tuple(dict.fromkeys(note for note in notes if note)),
+        warnings=(*warnings, *_missing(name, swept, bp, frozen, len(mine))),
+    )
+
+
+def _one_per_penalty(cells: Sequence[Cell]) -> list[Cell]:
+    """One cell a λ, in rising order, labelled by λ; where a λ has several, the one most like the others."""
+    penalties = sorted({penalty(cell) for cell in cells})
+    typical = max(cells, key=lambda cell: (penalty(cell) > 0, len(cell.logs)), default=None)
+    chosen: list[Cell] = []
+    for value in penalties:
+        cell = nearest(cells, typical, _has_penalty(value))
+        if cell is not None:
+            chosen.append(Cell(cell.logs, lam(value)))
+    return chosen
+
+
+def _has_penalty(value: float) -> Callable[[Cell], bool]:
+    return lambda cell: penalty(cell) == value
+
+
+def _lines(bp: Cell | None, frozen: Cell | None, notes: list[str]) -> list[Point]:
+    lines: list[Point] = [
+        Point("b", "floor", "‖g_L‖ floor", None, FLOOR, kind="line", note="1e-7 of a mean over 128, per sample")
+    ]
+    if bp is not None:
+        runs = bp.split()[0].logs
+        epoch = max(common_epochs(runs), default=None)
+        level = mean_at(runs, epoch, hidden(None)) if epoch is not None else None
+        if level is not None and level.y is not None:
+            lines.append(
+                Point(
+                    "a",
+                    "bp",
+                    f"‖h_L‖ at epoch {epoch}",
+                    None,
+                    level.y,
+                    level.low,
+                    level.high,
+                    level.n,
+                    level.logs,
+                    "line",
+                )
+            )
+            notes.append(f"Dashed in (a): ‖h_L‖ of bp at its last epoch, {epoch}.")
+    if frozen is not None:
+        runs = frozen.split()[0].logs
+        epoch = max(common_epochs(runs), default=None)
+        base = mean_at(runs, epoch, accuracy) if epoch is not None else None
+        if base is not None and base.y is not None:
+            what = f"test accuracy at epoch {epoch}"
+            method = frozen.spec.method
+            lines += [
+                Point("c", method, what, None, base.y, base.low, base.high, base.n, base.logs, "line"),
+                Point("c", f"{method} + 2 pp", what, None, base.y + MARGIN, n=base.n, logs=base.logs, kind="line"),
+            ]
+    return lines
+
+
+def _missing(name: str, swept: Sequence[Cell], bp: Cell | None, frozen: Cell | None, mine: int) -> list[str]:
+    said = []
+    if not any(penalty(cell) for cell in swept):
+        said.append(f"penalty-sweep: no penalised {name} run in these logs")
+    if not any(penalty(cell) == 0 for cell in swept):
+        said.append(f"penalty-sweep: no {name} run without penalty in these logs; drawn without it")
+    if bp is None:
+        said.append("penalty-sweep: no bp run in these logs; drawn without its level")
+    if frozen is None:
+        said.append(f"penalty-sweep: no {name}@frozen run in these logs; drawn without the baseline")
+    return said
+
+
+def _panels(points: Sequence[Point], name: str) -> tuple[Panel, ...]:
+    def shown(panel: str, log: bool) -> bool:
+        return bool(drawable([p for p in points if p.panel == panel and p.kind == "point"], log))
+
+    return (
+        Panel(
+            "a",
+            f"(a) Stream of {name}",
+            "epoch",
+            "median ‖h_L‖",
+            log=True,
+            empty="" if shown("a", True) else f"no {name} run here logs ‖h_L‖",
+        ),
+        Panel(
+            "b",
+            f"(b) Reference at state {STATE}",
+            "epoch",
+            f"median ‖g_{STATE}‖ per sample",
+            log=True,
+            empty="" if shown("b", True) else f"no {name} run here logs ‖g_{STATE}‖",
+        ),
+        Panel(
+            "c",
+            "(c) Accuracy",
+            "epoch",
+            "test accuracy",
+            empty="" if shown("c", False) else f"no {name} run here logs test accuracy",
+        ),
+    )
+
+
+def plot_penalty_sweep(table: Table, width: Width = "two") -> Figure:
+    """Draw the penalty-sweep figure.
+
+    Args:
+        table: From ``penalty_sweep_table``.
+        width: One or two text columns.
+    """
+    chosen = ladder([item.label for item in table.series])
+    page = Page(INCHES[width])
+    add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
+
+    def slot(panel: Panel) -> Slot:
+        return Slot(panel.title, lambda axes: _paint(axes, table, panel, chosen), empty=panel.empty)
+
+    add_panels(page, [slot(panel) for panel in table.panels], 3 if width == "two" else 1, HEIGHTS[width])
+    add_notes(page, table.notes)
+    return page.figure()
+
+
+def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, Look]) -> None:
+    points = drawable(table.of(panel.key, kind="point"), panel.log)
+    lines = drawable(table.of(panel.key, kind="line"), panel.log)
+    dress(axes, panel)
+    epochs(axes, points)
+    if panel.log:
+        decades(axes, [*points, *lines])
+    else:
+        values = [v for p in (*points, *lines) for v in (p.y, p.low, p.high) if v is not None]
+        air = 0.08 * (max(values) - min(values)) or 0.02
+        axes.set_ylim(max(0.0, min(values) - air), min(1.0, max(values) + air))
+        axes.yaxis.set_major_locator(linear_ticks())
+    draw_lines(axes, points, chosen)
+    words = [f"{line.series} {sci(line.y or 0.0) if panel.log else format(line.y, '.3f')}" for line in lines]
+    reference_lines(axes, list(zip(lines, words, strict=True)), points)

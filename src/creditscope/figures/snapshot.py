@@ -1,0 +1,193 @@
+"""Artefact 4, ``snapshot``: how ‖h_L‖ and ‖g_L‖ evolve over training, with and without a terminal LayerNorm."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from creditscope.figures.cells import FLOOR, Cell, cells_of, hidden, labels_of, reference, units_assumed
+from creditscope.figures.choose import rank, trains_all
+from creditscope.figures.curves import error_bars, left_out, trajectory
+from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, reference_lines
+from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
+from creditscope.figures.style import HEIGHTS, INCHES, Look, Width, family, looks
+from creditscope.figures.table import Panel, Point, Series, Table, drawable
+from creditscope.figures.words import listed, sci
+from creditscope.records import RunLog
+
+_NAMES = {"resmlp": "ResMLP", "vit-mini": "ViT-Mini", None: "model not stated"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Two panels: one architecture.
+
+    Args:
+        name: In words.
+        cells: Its cells; empty when the logs hold no such run.
+    """
+
+    name: str
+    cells: tuple[Cell, ...]
+
+
+def snapshot_table(logs: Sequence[RunLog]) -> Table:
+    """Everything the snapshot figure shows.
+
+    Args:
+        logs: Runs of several rules without penalty; a row of panels for each architecture.
+    """
+    cells, warnings = cells_of(logs)
+    plain = [cell for cell in cells if trains_all(cell) and not cell.spec.penalty and cell.spec.targets != "random"]
+    other = [cell.label for cell in cells if cell not in plain]
+    said = list(warnings)
+    if other:
+        said.append(f"snapshot: penalised, partly trained and random-target runs are not drawn: {listed(other)}")
+    merged = _merge_lengths(plain, said)
+    rows = _rows(merged)
+    points: list[Point] = []
+    notes: list[str] = []
+    panels: list[Panel] = []
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    for row in rows:
+        said += _missing(row)
+        for what, value in (("‖h_L‖", hidden(None)), ("‖g_L‖", reference(None))):
+            key = next(letters)
+            mine: list[Point] = []
+            for cell in row.cells:
+                curves = trajectory(key, what, cell, value)
+                mine += curves.points
+                notes += curves.notes
+                if not drawable(curves.points, log=True):
+                    said.append(f"snapshot: {cell.label} ({row.name}) logs no {what}; drawn without it")
+            notes.append(left_out(mine, f"panel ({key})"))
+            shown = drawable(mine, log=True)
+            panels.append(_panel(key, row, what, shown))
+            if what == "‖g_L‖" and shown:
+                mine.append(
+                    Point(key, "floor", "‖g_L‖ floor", None, FLOOR, kind="line", note="1e-7 of a mean over 128")
+                )
+            points += mine
+    assumed = [cell.label for row in rows for cell in row.cells if units_assumed(cell.spec)]
+    if assumed:
+        notes.append(f"Units of the reference not logged, read as mean over 128: {', '.join(assumed)}.")
+    notes.append(error_bars(points, "Bands"))
+    drawn = {point.series for point in points}
+    series = {cell.label: Series(cell.label, cell.spec.rule) for row in rows for cell in sorted(row.cells, key=rank)}
+    return Table(
+        figure="snapshot",
+        points=tuple(points),
+        series=tuple(item for item in series.values() if item.label in drawn),
+        panels=tuple(panels),
+        notes=tuple(dict.fromkeys(note for note in notes if note)),
+        warnings=tuple(said),
+    )
+
+
+def _merge_lengths(cells: Sequence[Cell], said: list[str]) -> list[Cell]:
+    """Join cells that differ only in their planned epochs; where they share a seed, keep the longer."""
+    joined: dict[str, list[Cell]] = {}
+    for cell in cells:
+        joined.setdefault(cell.spec.model_copy(update={"epochs": None}).cell_key, []).append(cell)
+    merged: list[Cell] = []
+    for group in joined.values():
+        kept: list[RunLog] = []
+        for cell in sorted(group, key=lambda cell: -cell.logs[0].epochs[-1].epoch):
+            seeds = {log.spec.seed for log in kept}
+            if any(log.spec.seed is None or log.spec.seed in seeds for log in cell.logs) and kept:
+                said.append(f"snapshot: {cell.label} repeats seeds of a longer run and is not drawn")
+            else:
+                kept += cell.logs
+        merged.append(Cell(tuple(kept), group[0].label))
+    return merged
+
+
+def _rows(cells: Sequence[Cell]) -> list[Row]:
+    """ResMLP and its kin: with and without terminal LN, both always; token models: one row each."""
+    rows: list[Row] = []
+    tokens = [cell for cell in cells if cell.spec.model == "vit-mini" or cell.spec.view in ("cls", "mean", "all")]
+    plain = [cell for cell in cells if cell not in tokens]
+    for model in sorted({cell.spec.model for cell in plain}, key=lambda name: (name is None, name or "")):
+        mine = [cell for cell in plain if cell.spec.model == model]
+        name = _NAMES.get(model, str(model))
+        by_norm = {flag: [cell for cell in mine if cell.spec.terminal_ln is flag] for flag in (True, False, None)}
+        if by_norm[None]:
+            rows.append(_row(f"{name}, terminal LN not stated", by_norm[None]))
+        if by_norm[True] or not by_norm[None]:
+            rows.append(_row(f"{name} with terminal LN", by_norm[True]))
+        rows.append(_row(f"{name} without terminal LN", by_norm[False]))
+    views = sorted({(cell.spec.model or "", cell.spec.view or "") for cell in tokens})
+    for model, view in views:
+        mine = [cell for cell in tokens if (cell.spec.model or "", cell.spec.view or "") == (model, view)]
+        where = {"cls": "class token", "mean": "token mean", "all": "all tokens"}.get(view, "view not stated")
+        rows.append(_row(f"{_NAMES.get(model or None, model)}, {where}", mine))
+    return rows or [Row("ResMLP with terminal LN", ()), Row("ResMLP without terminal LN", ())]
+
+
+def _row(name: str, cells: Sequence[Cell]) -> Row:
+    labels = labels_of([cell.spec.model_copy(update={"epochs": None}) for cell in cells])
+    named = [Cell(cell.logs, label) for cell, label in zip(cells, labels, strict=True)]
+    return Row(name, tuple(sorted(named, key=rank)))
+
+
+def _missing(row: Row) -> list[str]:
+    if not row.cells:
+        return [f"snapshot: no run of {row.name} in these logs; its panels stay empty"]
+    there = {family(cell.spec.rule) for cell in row.cells}
+    return [
+        f"snapshot: no {rule} run of {row.name} in these logs; drawn without it"
+        for rule in ("bp", "dfa")
+        if rule not in there
+    ]
+
+
+def _panel(key: str, row: Row, what: str, shown: Sequence[Point]) -> Panel:
+    counts = {cell.label: len(cell.split()[0].logs) for cell in row.cells}
+    if len(set(counts.values())) == 1:
+        seeds = f", n = {next(iter(counts.values()))} seeds"
+    else:
+        seeds = ", seeds: " + ", ".join(f"n = {n} ({label})" for label, n in counts.items()) if counts else ""
+    why = f"no run of {row.name} in these logs" if not row.cells else f"no run of {row.name} logs {what}"
+    return Panel(
+        key=key,
+        title=f"({key}) {row.name}{seeds}",
+        x_label="epoch",
+        y_label=f"median {what}" + (" per sample" if what == "‖g_L‖" else ""),
+        log=True,
+        empty="" if shown else why,
+    )
+
+
+def plot_snapshot(table: Table, width: Width = "two") -> Figure:
+    """Draw the snapshot figure.
+
+    Args:
+        table: From ``snapshot_table``.
+        width: One or two text columns.
+    """
+    chosen = looks(table.series)
+    page = Page(INCHES[width])
+    add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
+
+    def slot(panel: Panel) -> Slot:
+        return Slot(panel.title, lambda axes: _paint(axes, table, panel, chosen), empty=panel.empty)
+
+    add_panels(
+        page,
+        [slot(panel) for panel in table.panels],
+        2 if width == "two" else 1,
+        1.55 if width == "two" else HEIGHTS[width],
+    )
+    add_notes(page, table.notes)
+    return page.figure()
+
+
+def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, Look]) -> None:
+    points = drawable(table.of(panel.key, kind="point"), log=True)
+    lines = table.of(panel.key, kind="line")
+    dress(axes, panel)
+    epochs(axes, points)
+    decades(axes, [*points, *lines])
+    draw_lines(axes, points, chosen)
+    reference_lines(axes, [(line, f"floor {sci(line.y or 0.0)}") for line in lines], points)

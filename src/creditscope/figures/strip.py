@@ -1,0 +1,166 @@
+"""The network strip: embed → blocks → LN → head → loss, and where each rule injects its credit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from creditscope.figures.page import MARGIN, Box, Page, pretty, shorten, wrap
+from creditscope.figures.style import BODY, GREY, INK, SMALL, Look
+from creditscope.figures.table import Series, Strip
+
+_MOST_BLOCKS = 6
+_MOST_RULES = 5
+_WORDS = {
+    "bp": "exact gradient, block to block",
+    "fa": "random backward weight in every linear map, head included",
+    "fa-exact-head": "exact through the head, then random backward weights",
+    "fa-block": "exact at the last state, then one random matrix a block",
+    "dfa": "error times a random matrix, straight to each block",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One box of the strip."""
+
+    words: str
+    kind: str
+    x: float
+
+
+def add_strip(page: Page, strip: Strip, series: Sequence[Series], looks: Mapping[str, Look]) -> None:
+    """Append the strip to a page.
+
+    Args:
+        page: The page.
+        strip: The network and the rules present.
+        series: The figure's series, for the rules' colours.
+        looks: Look by series.
+    """
+    inner = page.width - 2 * MARGIN
+    wide = inner > 5
+    label, words = (0.62, 2.1) if wide else (0.0, 0.0)
+    rules = strip.rules[:_MOST_RULES]
+    row = 0.23 if wide else 0.32
+    boxes = 0.34
+    height = boxes + row * len(rules) + 0.1
+    nodes = _nodes(strip, label + 0.05, inner - words - 0.02)
+
+    def paint(box: Box) -> None:
+        axes = box.axes(0, 0, inner, height)
+        axes.set_xlim(0, inner)
+        axes.set_ylim(0, height)
+        axes.set_axis_off()
+        _boxes(axes, nodes, strip, height - boxes / 2)
+        for i, rule in enumerate(rules):
+            top = height - boxes - row * i
+            look = _look(rule, series, looks)
+            y = top - (row / 2 if wide else 0.09)
+            text = _WORDS.get(rule, "where its credit enters is not stated in the log")
+            if wide:
+                axes.text(label, y, shorten(rule), fontsize=BODY, va="center", ha="right", color=look, weight="bold")
+                axes.text(
+                    inner - words + 0.05, y, wrap(text, words - 0.05, SMALL), fontsize=SMALL, va="center", color=INK
+                )
+            else:
+                axes.text(0, top - 0.25, pretty(f"{shorten(rule)}: {text}"), fontsize=SMALL, va="center", color=look)
+            _credit(axes, rule, nodes, y, look)
+
+    page.add(height, paint)
+
+
+def _look(rule: str, series: Sequence[Series], looks: Mapping[str, Look]) -> str:
+    mine = [item for item in series if item.rule == rule]
+    trained = [item for item in mine if item.role != "baseline"]
+    return looks[(trained or mine)[0].label].color if mine else GREY
+
+
+def _nodes(strip: Strip, left: float, right: float) -> list[Node]:
+    depth = strip.depth
+    if depth is None:
+        blocks = [("$f_0$", "block"), ("…", "gap"), ("$f_{L-1}$", "block")]
+    elif depth <= _MOST_BLOCKS:
+        blocks = [(f"$f_{{{i}}}$", "block") for i in range(depth)]
+    else:
+        blocks = [("$f_0$", "block"), ("$f_1$", "block"), ("…", "gap"), (f"$f_{{{depth - 1}}}$", "block")]
+    norm = [] if strip.terminal_ln is False else [("LN" if strip.terminal_ln else "(LN)", "norm")]
+    named = [("embed", "embed"), *blocks, *norm, ("head", "head"), ("loss", "loss")]
+    step = (right - left) / len(named)
+    return [Node(words, kind, left + step * (i + 0.5)) for i, (words, kind) in enumerate(named)]
+
+
+def _boxes(axes: Axes, nodes: Sequence[Node], strip: Strip, y: float) -> None:
+    step = nodes[1].x - nodes[0].x
+    half = min(0.23, step * 0.38)
+    faces = {"embed": "#e8eef4", "block": "#f6f0e2", "norm": "#ececec", "head": "#e8eef4", "loss": "white"}
+    for node in nodes:
+        if node.kind != "gap":
+            axes.add_patch(
+                FancyBboxPatch(
+                    (node.x - half, y - 0.095),
+                    2 * half,
+                    0.19,
+                    boxstyle="round,pad=0,rounding_size=0.035",
+                    facecolor=faces[node.kind],
+                    edgecolor=INK,
+                    linewidth=0.6,
+                    linestyle="--" if node.words == "(LN)" else "-",
+                )
+            )
+        axes.text(node.x, y - 0.005, node.words, ha="center", va="center", fontsize=BODY, color=INK)
+    for before, after in pairwise(nodes):
+        _arrow(axes, (before.x + half, y), (after.x - half, y), INK, "-", 0.7)
+
+
+def _credit(axes: Axes, rule: str, nodes: Sequence[Node], y: float, color: str) -> None:
+    """One row: solid where the signal is exact, dashed where it went through a random matrix."""
+    if rule not in _WORDS:
+        return
+    loss = nodes[-1]
+    if rule == "dfa":
+        exact = [node for node in nodes if node.kind in ("head", "norm")]
+        _chain(axes, [*exact, loss], y, color, set())
+        fed = [node for node in nodes if node.kind in ("embed", "block", "gap")]
+        low = y - 0.06
+        axes.plot([loss.x, loss.x], [y, low], color=color, linewidth=0.9, linestyle=(0, (2, 1)))
+        axes.plot([fed[0].x, loss.x], [low, low], color=color, linewidth=0.9, linestyle=(0, (2, 1)))
+        for node in fed:
+            if node.kind != "gap":
+                _arrow(axes, (node.x, low), (node.x, y + 0.09), color, "-", 0.9)
+        return
+    random = {
+        "bp": set(),
+        "fa": {"head", "norm", "block", "gap"},
+        "fa-exact-head": {"block", "gap"},
+        "fa-block": {"block", "gap"},
+    }[rule]
+    _chain(axes, nodes, y, color, random)
+
+
+def _chain(axes: Axes, nodes: Sequence[Node], y: float, color: str, random: set[str]) -> None:
+    for before, after in pairwise(nodes):
+        _arrow(axes, (after.x, y), (before.x + 0.02, y), color, "--" if after.kind in random else "-", 0.9)
+    for node in nodes[:-1]:
+        if node.kind != "gap":
+            axes.plot([node.x], [y], marker="o", markersize=2.2, color=color)
+
+
+def _arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str, line: str, width: float
+) -> None:
+    axes.add_patch(
+        FancyArrowPatch(
+            start,
+            end,
+            arrowstyle="-|>",
+            mutation_scale=4.5,
+            shrinkA=0,
+            shrinkB=0,
+            color=color,
+            linewidth=width,
+            linestyle=(0, (2, 1)) if line == "--" else "-",
+        )
+    )

@@ -1,0 +1,150 @@
+"""How the figures look: type, sizes, colours and markers that still read in grey."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib
+
+from creditscope.figures.table import Series
+
+Width = Literal["one", "two"]
+INCHES: dict[Width, float] = {"one": 3.35, "two": 7.0}
+
+# Height of the axes of a row of three; stacked panels are lower, so that the figure stays within a page.
+HEIGHTS: dict[Width, float] = {"one": 1.4, "two": 1.75}
+
+SMALL = 6.5
+BODY = 7.0
+TITLE = 8.0
+
+FONTS = ["STIXGeneral", "DejaVu Serif"]
+# STIX ships with matplotlib, so the same log gives the same bytes on every machine.
+_RC: Any = {
+    "font.family": FONTS,
+    "mathtext.fontset": "stix",
+    "font.size": BODY,
+    "axes.titlesize": TITLE,
+    "axes.labelsize": BODY + 0.5,
+    "xtick.labelsize": BODY,
+    "ytick.labelsize": BODY,
+    "legend.fontsize": BODY,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.labelpad": 2.0,
+    "axes.unicode_minus": True,
+    "axes.formatter.use_mathtext": True,
+    "xtick.direction": "in",
+    "ytick.direction": "in",
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
+    "xtick.major.width": 0.5,
+    "ytick.major.width": 0.5,
+    "xtick.major.pad": 2.5,
+    "ytick.major.pad": 2.5,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 4.0,
+    "errorbar.capsize": 2.0,
+    "grid.linestyle": ":",
+    "grid.linewidth": 0.5,
+    "grid.color": "#b8b8b8",
+    "hatch.linewidth": 0.5,
+    "figure.dpi": 100.0,
+    "savefig.dpi": 300.0,
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "creditscope",
+    "path.simplify": True,
+    "text.usetex": False,
+}
+
+BLUE, ORANGE, RED = "#0072B2", "#E69F00", "#8B1A1A"
+INK, GREY, PALE = "#222222", "#6a6a6a", "#f4f4f1"
+GOOD, BAD, NEUTRAL = "#e3f1e3", "#f7e2e0", "#efefef"
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Within it matplotlib draws in our style, whatever the reader's own settings; left as found afterwards."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_RC)
+        yield
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, marker and line style of one series."""
+
+    color: str
+    marker: str
+    line: Any
+
+
+_FIRST = {"bp": Look(BLUE, "o", "-"), "fa": Look(ORANGE, "s", "-"), "dfa": Look(RED, "D", "-")}
+_MORE = (
+    Look("#009E73", "^", (0, (5, 1.5))),
+    Look("#CC79A7", "v", (0, (3, 1, 1, 1))),
+    Look("#56B4E9", "P", (0, (5, 1, 1, 1, 1, 1))),
+    Look("#7A6A00", "p", (0, (2, 1))),
+    Look("#5B3A8E", "h", (0, (7, 2))),
+    Look("#B34700", "*", (0, (1, 1))),
+)
+_BASELINES = (
+    Look("#4d4d4d", "X", (0, (1, 1.2))),
+    Look("#8c8c8c", "d", (0, (3, 1.5))),
+    Look("#b0b0b0", ">", (0, (5, 1, 1, 1))),
+)
+# From pale to dark, so that a larger λ prints darker; each with its own marker and dash.
+_LADDER = ("#E8A33D", "#D55E00", "#A8325A", "#6A2C8E", "#2F2A85", "#10103A")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_DASHES: tuple[Any, ...] = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (2, 1)), "-", (0, (7, 2)), (0, (1, 1)))
+
+
+def family(rule: str) -> str:
+    """The family whose colour a rule wears: ``bp``, ``fa``, ``dfa`` or ``other``.
+
+    Args:
+        rule: A credit rule.
+    """
+    return "fa" if rule == "fa" or rule.startswith("fa-") else rule if rule in _FIRST else "other"
+
+
+def looks(series: Sequence[Series]) -> dict[str, Look]:
+    """One look a series: the first of each family wears the family's, the rest differ in marker and dash too.
+
+    Args:
+        series: In drawing order.
+    """
+    chosen: dict[str, Look] = {}
+    first, more, baselines = dict(_FIRST), 0, 0
+    for item in series:
+        if item.role == "baseline":
+            chosen[item.label] = _BASELINES[baselines % len(_BASELINES)]
+            baselines += 1
+        elif item.role == "claim" and family(item.rule) in first:
+            chosen[item.label] = first.pop(family(item.rule))
+        else:
+            chosen[item.label] = _MORE[more % len(_MORE)]
+            more += 1
+    return chosen
+
+
+def ladder(labels: Sequence[str]) -> dict[str, Look]:
+    """Looks for an ordered set such as rising λ, pale to dark.
+
+    Args:
+        labels: In rising order.
+    """
+    steps = len(_LADDER)
+    spread = [round(i * (steps - 1) / max(1, len(labels) - 1)) for i in range(len(labels))]
+    if len(labels) > steps:
+        spread = [i % steps for i in range(len(labels))]
+    return {
+        label: Look(_LADDER[spread[i]], _MARKERS[i % len(_MARKERS)], _DASHES[i % len(_DASHES)])
+        for i, label in enumerate(labels)
+    }

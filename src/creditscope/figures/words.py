@@ -1,0 +1,56 @@
+"""Numbers and names for a sentence."""
+
+from collections.abc import Sequence
+
+_MOST_NAMES = 4
+
+
+def sci(value: float) -> str:
+    """A number for a sentence: 1.28e-5, 0.042, 3.
+
+    Args:
+        value: Any finite number.
+    """
+    if value == 0 or 1e-3 <= abs(value) < 1e4:
+        return f"{value:.3g}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def lam(penalty: float) -> str:
+    """A penalty for a label: λ = 1e-4, λ = 0.01.
+
+    Args:
+        penalty: λ.
+    """
+    return f"λ = {sci(penalty)}"
+
+
+def signed(number: float) -> str:
+    """A number to one decimal, always with its sign, a true minus among them.
+
+    Args:
+        number: For example −4.9.
+    """
+    return f"{number:+.1f}".replace("-", "−")
+
+
+def points_of_percent(difference: float) -> str:
+    """A difference of fractions in percentage points.
+
+    Args:
+        difference: For example 0.031.
+    """
+    return f"{100 * difference:.1f} pp".replace("-", "−")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a sentence, the tail counted when there are many.
+
+    Args:
+        names: At least one.
+    """
+    shown = list(names[:_MOST_NAMES])
+    if len(names) > _MOST_NAMES:
+        shown.append(f"{len(names) - _MOST_NAMES} more")
+    return ", ".join(shown)

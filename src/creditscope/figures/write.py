@@ -1,0 +1,132 @@
+"""From logs to a picture and its data: draw, save byte for byte the same, and show in a notebook."""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from creditscope.errors import BadInput, did_you_mean
+from creditscope.figures.hero import Index, hero_table
+from creditscope.figures.hero_plot import plot_hero
+from creditscope.figures.penalty_rescue import penalty_rescue_table
+from creditscope.figures.penalty_rescue_plot import plot_penalty_rescue
+from creditscope.figures.penalty_sweep import penalty_sweep_table, plot_penalty_sweep
+from creditscope.figures.snapshot import plot_snapshot, snapshot_table
+from creditscope.figures.style import Width, styled
+from creditscope.figures.table import Table
+from creditscope.records import RunLog, write_atomic
+
+ARTEFACTS: dict[str, tuple[Callable[[Sequence[RunLog], Index], Table], Callable[[Table, Width], Figure]]] = {
+    "hero": (hero_table, plot_hero),
+    "penalty-rescue": (lambda logs, index: penalty_rescue_table(logs), plot_penalty_rescue),
+    "penalty-sweep": (lambda logs, index: penalty_sweep_table(logs), plot_penalty_sweep),
+    "snapshot": (lambda logs, index: snapshot_table(logs), plot_snapshot),
+}
+# Metadata without a date or a version, so that the same logs give the same bytes.
+_METADATA: dict[str, dict[str, Any]] = {
+    ".pdf": {"Creator": "creditscope", "Producer": "creditscope", "CreationDate": None},
+    ".png": {"Software": "creditscope"},
+    ".svg": {"Creator": "creditscope", "Date": None},
+}
+_WANTED: dict[str, tuple[str, ...]] = {
+    "--width": ("one", "two"),
+    "--index": ("published", "acts"),
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure with the data behind it; a notebook shows it as a picture.
+
+    Args:
+        figure: The picture.
+        table: Its data, with the logs behind each value.
+    """
+
+    figure: Figure
+    table: Table
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Which runs are missing, one line each."""
+        return self.table.warnings
+
+    def encode(self, suffix: str) -> bytes:
+        """The picture in one file format.
+
+        Args:
+            suffix: ``.pdf``, ``.png`` or ``.svg``.
+        """
+        check_suffix(suffix)
+        out = io.BytesIO()
+        with styled():
+            self.figure.savefig(out, format=suffix[1:].lower(), metadata=_METADATA[suffix.lower()])
+        return out.getvalue()
+
+    def _repr_png_(self) -> bytes:
+        return self.encode(".png")
+
+
+def check_suffix(suffix: str) -> None:
+    """Refuse a file format that no figure can be written in.
+
+    Args:
+        suffix: With its dot.
+    """
+    if suffix.lower() not in _METADATA:
+        wanted = ", ".join(_METADATA)
+        raise BadInput(f"--out must end in one of {wanted}, got {suffix or 'no suffix'!r}; rename the output file")
+
+
+def check_name(name: str) -> None:
+    """Refuse an unknown artefact.
+
+    Args:
+        name: What the user wrote.
+    """
+    if name not in ARTEFACTS:
+        raise BadInput(f"no figure is called {name!r}; {did_you_mean(name, ARTEFACTS)}")
+
+
+def draw_figure(name: str, logs: Sequence[RunLog], width: Width = "two", index: Index = "published") -> Drawn:
+    """Draw one artefact from run logs.
+
+    Args:
+        name: ``hero``, ``penalty-rescue``, ``penalty-sweep`` or ``snapshot``.
+        logs: Any runs, ours or imported.
+        width: One or two text columns.
+        index: Hero only: ``published``, or ``acts``: cosines where the credit acts.
+    """
+    check_name(name)
+    for option, value in (("--width", width), ("--index", index)):
+        if value not in _WANTED[option]:
+            raise BadInput(f"{option} wants {' or '.join(_WANTED[option])}, got {value!r}")
+    table_of, plot = ARTEFACTS[name]
+    table = table_of(logs, index)
+    if not table.drawn:
+        reasons = "; ".join(dict.fromkeys(panel.empty for panel in table.panels))
+        raise BadInput(f"{name}: nothing to draw from {len(logs)} logs: {reasons}; pass logs that hold these")
+    with styled():
+        return Drawn(plot(table, width), table)
+
+
+def write_figure(
+    name: str, logs: Sequence[RunLog], out: Path, width: Width = "two", index: Index = "published"
+) -> Drawn:
+    """Write one artefact, and beside it a CSV with the data of every panel and the logs behind them.
+
+    Args:
+        name: ``hero``, ``penalty-rescue``, ``penalty-sweep`` or ``snapshot``.
+        logs: Any runs, ours or imported.
+        out: The picture: ``.pdf``, ``.png`` or ``.svg``.
+        width: One or two text columns.
+        index: Hero only: ``published``, or ``acts``: cosines where the credit acts.
+    """
+    check_suffix(out.suffix)
+    drawn = draw_figure(name, logs, width, index)
+    write_atomic(out, drawn.encode(out.suffix))
+    write_atomic(out.with_suffix(".csv"), drawn.table.to_csv().encode())
+    return drawn
