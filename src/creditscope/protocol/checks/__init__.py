@@ -1,1 +1,1 @@
-"""."""
+"""One check a file: what it measures, when it fires, and what it says."""

@@ -1,0 +1,176 @@
+"""Judge a set of logs under a protocol."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from creditscope.errors import BadInput
+from creditscope.protocol.cells import Cell, accuracy_of, build_cells
+from creditscope.protocol.check import Outcome, advisory
+from creditscope.protocol.facts import Assumptions
+from creditscope.protocol.presets import Protocol, protocol_named
+from creditscope.protocol.sensitivity import Stays, stays
+from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
+from creditscope.records.load import Loaded, Skipped, load_logs
+from creditscope.records.log import RunLog
+
+Logs = Loaded | RunLog | str | Path | Iterable[RunLog | str | Path]
+
+
+@dataclass(frozen=True)
+class JudgedCell:
+    """A cell with what the checks say of it; a baseline cell has no outcomes and no verdict.
+
+    Args:
+        cell: The runs.
+        outcomes: One per check of the protocol.
+        verdict: None for a baseline.
+    """
+
+    cell: Cell
+    outcomes: tuple[Outcome, ...] = ()
+    verdict: Verdict | None = None
+
+    @cached_property
+    def stays(self) -> tuple[Stays, ...]:
+        """Where each threshold may lie without changing outcome or verdict."""
+        return stays(self.outcomes)
+
+    @property
+    def accuracy(self) -> dict[str, Any]:
+        """Mean and standard deviation over seeds, fractions, at the last logged epoch."""
+        known = [value for run in self.cell.runs if (value := accuracy_of(run)) is not None]
+        return {
+            "mean": fmean(known) if known else None,
+            "sd": stdev(known) if len(known) > 1 else None,
+            "per_seed": [accuracy_of(run) for run in self.cell.runs],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented JSON entry of a cell."""
+        cell, spec = self.cell, self.cell.spec
+        return {
+            "method": cell.method,
+            "role": cell.role,
+            "seeds": list(cell.seeds),
+            "verdict": str(self.verdict.kind) if self.verdict else None,
+            "reasons": list(self.verdict.reasons) if self.verdict else [],
+            "settles": list(self.verdict.settles) if self.verdict else [],
+            "checks": [outcome.to_dict() for outcome in self.outcomes],
+            "stays": [{"check": s.check, "outcome": list(s.outcome), "verdict": list(s.verdict)} for s in self.stays],
+            "accuracy": self.accuracy,
+            "epochs": [run.last.epoch if run.last else None for run in cell.runs],
+            "finished": [run.finished for run in cell.runs],
+            "logs": [run.name for run in cell.runs],
+            "problems": [f"{run.name}: {problem}" for run in cell.runs for problem in run.problems],
+            "model": spec.model,
+            "depth": spec.depth,
+            "data": spec.data.name if spec.data else None,
+            "origin": spec.origin,
+        }
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of judging logs.
+
+    Args:
+        protocol: Under which protocol.
+        cells: Claims first, then baselines.
+        skipped: Files that could not be read.
+        assume: What was assumed where logs are silent.
+    """
+
+    protocol: Protocol
+    cells: tuple[JudgedCell, ...]
+    skipped: tuple[Skipped, ...] = ()
+    assume: Assumptions = field(default_factory=Assumptions)
+
+    @property
+    def claims(self) -> tuple[JudgedCell, ...]:
+        """The cells that were judged."""
+        return tuple(cell for cell in self.cells if cell.verdict is not None)
+
+    @property
+    def walked_back(self) -> tuple[JudgedCell, ...]:
+        """The claims that do not stand."""
+        return tuple(c for c in self.claims if c.verdict is not None and c.verdict.kind is VerdictKind.WALKED_BACK)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The documented JSON shape."""
+        return {
+            "protocol": self.protocol.name,
+            "version": self.protocol.version,
+            "thresholds": self.protocol.thresholds,
+            "overrides": dict(self.protocol.overrides),
+            "assumed": {"blocks": self.assume.blocks, "h0": self.assume.h0, "ratio": self.assume.ratio},
+            "cells_judged": len(self.claims),
+            "cells": [cell.to_dict() for cell in self.cells],
+            "skipped": [{"file": skipped.file, "why": skipped.why} for skipped in self.skipped],
+        }
+
+
+def audit(
+    logs: Logs,
+    protocol: str = "standard",
+    baseline: float | Logs | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    assume: Mapping[str, float] | None = None,
+) -> Audit:
+    """Judge runs: group them into cells, find each claim's matched baseline, apply every check, give a verdict.
+
+    Args:
+        logs: Run logs, or paths of files and folders that hold them.
+        protocol: ``standard`` or ``published``.
+        baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
+        thresholds: Thresholds of one's own, by check name.
+        assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
+    """
+    chosen = protocol_named(protocol, thresholds)
+    assumed = Assumptions.of(assume or {})
+    loaded = _collect(logs)
+    skipped = loaded.skipped
+    against: float | Sequence[RunLog] | None
+    if baseline is None or isinstance(baseline, (int, float)):
+        against = _fraction(baseline)
+    else:
+        given = _collect(baseline)
+        against, skipped = given.logs, (*skipped, *given.skipped)
+        if not against:
+            raise BadInput(f"--baseline holds no readable log{_first(given.skipped)}")
+    cells = build_cells(loaded.logs, against, assumed)
+    if not any(cell.role == "claim" for cell in cells):
+        what = "only baselines (runs with frozen blocks)" if cells else "no readable log"
+        raise BadInput(f"nothing to judge: wanted logs of at least one trained run, got {what}{_first(skipped)}")
+    return Audit(chosen, tuple(_judge(cell, chosen) for cell in cells), skipped, assumed)
+
+
+def _judge(cell: Cell, protocol: Protocol) -> JudgedCell:
+    if cell.role == "baseline":
+        return JudgedCell(cell)
+    outcomes = [check.judge_safely(cell) for check in protocol.required]
+    outcomes += [advisory(check.judge_safely(cell)) for check in protocol.advisory]
+    return JudgedCell(cell, tuple(outcomes), verdict(outcomes))
+
+
+def _collect(logs: Logs) -> Loaded:
+    if isinstance(logs, Loaded):
+        return logs
+    if isinstance(logs, RunLog):
+        return Loaded((logs,))
+    items = [logs] if isinstance(logs, (str, Path)) else list(logs)
+    loaded = load_logs(Path(item) for item in items if not isinstance(item, RunLog))
+    return Loaded((*(item for item in items if isinstance(item, RunLog)), *loaded.logs), loaded.skipped)
+
+
+def _fraction(value: float | None) -> float | None:
+    if value is not None and not 0 <= value <= 1:
+        raise BadInput(f"a baseline accuracy is a fraction in [0, 1], got {value:g}; write e.g. 0.349 for 34.9 %")
+    return value
+
+
+def _first(skipped: Sequence[Skipped]) -> str:
+    return f" ({skipped[0].file}: {skipped[0].why})" if skipped else "; give files or folders that hold run logs"

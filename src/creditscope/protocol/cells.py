@@ -1,0 +1,208 @@
+"""Cells: runs that differ only in seed, their role, and the baselines that match them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Literal
+
+from creditscope.errors import BadInput
+from creditscope.protocol.facts import Assumptions, RunFacts
+from creditscope.records.log import RunLog
+from creditscope.records.spec import RunSpec
+
+Role = Literal["claim", "baseline"]
+# A baseline whose branches add less than this to the stream is a linear net in all but name.
+LINEAR_BRANCH = 0.01
+_MUST_BE_KNOWN = ("model", "data", "epochs", "batch", "optimiser", "schedule")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a cell's accuracy is compared with.
+
+    Args:
+        runs: The frozen runs; empty for a bare number.
+        accuracy: The bare number; None when there are runs.
+        unknown: What the logs leave unknown, so that the match cannot be proved.
+    """
+
+    runs: tuple[RunLog, ...] = ()
+    accuracy: float | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def matched(self) -> bool:
+        """Whether it is known to differ from the claim only in its frozen blocks."""
+        return bool(self.runs) and not self.unknown
+
+    @property
+    def method(self) -> str | None:
+        """The method of its runs."""
+        return self.runs[0].spec.method if self.runs else None
+
+    @property
+    def mean(self) -> float | None:
+        """Its accuracy, a fraction, over seeds."""
+        return self.accuracy if self.accuracy is not None else mean_accuracy(self.runs)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Other cells that belong next to a depth outcome; each may be absent.
+
+    Args:
+        bp_frozen: Embedding and readout trained by true backprop, blocks frozen.
+        readout: Only the terminal norm and the head trained.
+        bp: The same net trained by backprop, unpenalised.
+    """
+
+    bp_frozen: tuple[RunLog, ...] = ()
+    readout: tuple[RunLog, ...] = ()
+    bp: tuple[RunLog, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs that differ only in seed.
+
+    Args:
+        runs: In the order of their seeds.
+        role: Whether it makes a claim or is compared with.
+        baseline: What decides its depth; None when there is none.
+        beside: Other baselines, reported.
+        why_no_baseline: What stood in the way of a match.
+        assume: What a user assumed.
+    """
+
+    runs: tuple[RunLog, ...]
+    role: Role
+    baseline: Baseline | None = None
+    beside: Beside = field(default_factory=Beside)
+    why_no_baseline: str = ""
+    assume: Assumptions = field(default_factory=Assumptions)
+
+    @property
+    def spec(self) -> RunSpec:
+        """The spec of its first run; the others differ in seed only."""
+        return self.runs[0].spec
+
+    @property
+    def method(self) -> str:
+        """The method name."""
+        return self.spec.method
+
+    @property
+    def seeds(self) -> tuple[int | None, ...]:
+        """The seeds, in order."""
+        return tuple(run.spec.seed for run in self.runs)
+
+    @property
+    def members(self) -> tuple[tuple[RunLog, RunFacts], ...]:
+        """Each run with its facts."""
+        return tuple((run, RunFacts.of(run, self.assume)) for run in self.runs)
+
+
+def accuracy_of(run: RunLog) -> float | None:
+    """Test accuracy at the last logged epoch, a fraction; never the best."""
+    if run.last is not None and run.last.test_accuracy is not None:
+        return run.last.test_accuracy
+    return run.end.test_accuracy if run.end is not None else None
+
+
+def mean_accuracy(runs: Iterable[RunLog]) -> float | None:
+    """Mean accuracy over runs that have one."""
+    values = [value for run in runs if (value := accuracy_of(run)) is not None]
+    return fmean(values) if values else None
+
+
+def effectively_linear(runs: Sequence[RunLog]) -> bool | None:
+    """Whether every branch of some frozen runs adds less than 1 % to the stream; None when it was not logged."""
+    ratios = [value for run in runs if run.last for value in run.last.branch or () if value is not None]
+    return max(ratios) < LINEAR_BRANCH if ratios else None
+
+
+def build_cells(
+    logs: Sequence[RunLog], baseline: float | Sequence[RunLog] | None, assume: Assumptions
+) -> tuple[Cell, ...]:
+    """Group logs into cells and give each claim its baseline.
+
+    Args:
+        logs: The runs to judge and, among them, baselines.
+        baseline: A bare accuracy, or further runs that are baselines by the user's word.
+        assume: What a user assumed.
+    """
+    given = tuple(baseline) if isinstance(baseline, Sequence) else ()
+    for run in given:
+        if run.spec.train_last not in (0, None):
+            raise BadInput(f"--baseline wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them")
+    known = {id(run) for run in given}
+    pool = [*(run for run in logs if id(run) not in known and run.spec.is_baseline), *given]
+    groups: dict[tuple[Role, str], list[RunLog]] = {}
+    for run in [*(run for run in logs if id(run) not in known), *given]:
+        role: Role = "baseline" if run.spec.is_baseline or id(run) in known else "claim"
+        groups.setdefault((role, run.spec.cell_key), []).append(run)
+    number = baseline if isinstance(baseline, (int, float)) else None
+    cells = []
+    for (role, _), runs in groups.items():
+        runs.sort(key=lambda run: (run.spec.seed is None, run.spec.seed or 0, run.name))
+        if role == "baseline":
+            cells.append(Cell(tuple(runs), role, assume=assume))
+            continue
+        spec = runs[0].spec
+        found, why = _baseline(spec, pool, number)
+        cells.append(Cell(tuple(runs), role, found, _beside(spec, logs, pool), why, assume))
+    return tuple(sorted(cells, key=lambda cell: cell.role != "claim"))
+
+
+def _baseline(spec: RunSpec, pool: Sequence[RunLog], number: float | None) -> tuple[Baseline | None, str]:
+    """The runs that match by ``match_key``, else the bare number, else why there is none."""
+    frozen = [run for run in pool if run.spec.train_embedding is not False]
+    same = [run for run in frozen if run.spec.match_key == spec.match_key]
+    finished = tuple(run for run in same if run.finished)
+    if finished:
+        unknown = tuple(name for name in _MUST_BE_KNOWN if getattr(spec, name) is None)
+        return Baseline(runs=finished, unknown=unknown), ""
+    if number is not None:
+        return Baseline(accuracy=float(number)), ""
+    if same:
+        return None, f"the matching frozen runs are unfinished ({', '.join(run.name for run in same)})"
+    if not frozen:
+        return None, "no frozen-blocks run among the logs"
+    differing = min((_differences(spec, run.spec) for run in frozen), key=len)
+    return None, f"no frozen-blocks run matches; the nearest differs in {', '.join(differing)}"
+
+
+def _differences(claim: RunSpec, other: RunSpec) -> list[str]:
+    skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}
+    if claim.rule != "bp":
+        skip.add("penalty")
+    names = [name for name in RunSpec.model_fields if name not in skip]
+    return [name for name in names if getattr(claim, name) != getattr(other, name)] or ["nothing that is logged"]
+
+
+def _beside(spec: RunSpec, logs: Sequence[RunLog], pool: Sequence[RunLog]) -> Beside:
+    """The backprop-trained relatives of a claim and the readout-only runs, finished ones only."""
+    bp_key = spec.model_copy(
+        update={"rule": "bp", "credit_norm": _bp_norm(spec), "penalty": _no_penalty(spec)}
+    ).match_key
+    own_key = spec.match_key
+    bp = [run for run in (*logs, *pool) if run.spec.rule == "bp" and run.finished and run.spec.match_key == bp_key]
+    readout = [run for run in pool if run.finished and run.spec.train_embedding is False]
+    return Beside(
+        bp_frozen=_once(run for run in bp if run.spec.train_last == 0 and run.spec.train_embedding is not False),
+        readout=_once(run for run in readout if run.spec.match_key == own_key)
+        or _once(run for run in readout if run.spec.match_key == bp_key),
+        bp=_once(run for run in bp if run.spec.train_last in ("all", None, run.spec.depth)),
+    )
+
+
+def _bp_norm(spec: RunSpec) -> str | None:
+    return None if spec.credit_norm is None else "none"
+
+
+def _no_penalty(spec: RunSpec) -> float | None:
+    return None if spec.penalty is None else 0.0
+
+
+def _once(runs: Iterable[RunLog]) -> tuple[RunLog, ...]:
+    return tuple({id(run): run for run in runs}.values())

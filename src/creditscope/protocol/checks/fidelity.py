@@ -1,0 +1,65 @@
+"""The fidelity check: is the reference gradient in the run's dtype the true one?"""
+
+from typing import final
+
+from creditscope.protocol.cells import Cell
+from creditscope.protocol.check import Evidence, Grade, Ruling
+from creditscope.protocol.checks.point import ProbeCheck
+from creditscope.protocol.facts import RunFacts, finite
+from creditscope.protocol.words import listed
+from creditscope.records.log import RunLog
+from creditscope.records.rows import ProbeRow
+
+FIDELITY_FLOOR = 0.9999
+
+
+@final
+class FidelityCheck(ProbeCheck):
+    """Fires when φ = cos(g in the run's dtype, g in float64), median over samples, is below the floor at any state."""
+
+    name = "fidelity"
+    field = "fidelity"
+    label = "fidelity φ"
+    unit = "cosine"
+
+    def measure(self, facts: RunFacts, row: ProbeRow) -> Evidence:
+        """The smallest φ over the states; a value that was not finite counts as 0."""
+        assert row.fidelity is not None  # ``rows`` hands over only rows that hold it
+        lost = [path for path in row.nonfinite if path.startswith("fidelity.median")]
+        if lost:
+            return Evidence.point(0.0, Grade.EXACT, f"the gradient is not finite in {row.fidelity.dtype} ({lost[0]})")
+        states = [finite(value) for value in row.fidelity.median]
+        known = [(value, state) for state, value in enumerate(states) if value is not None]
+        if not known:
+            return Evidence.missing("fidelity was not measured at any state")
+        value, state = min(known)
+        note = f"at state {state}, in {row.fidelity.dtype}"
+        if len(known) == len(states):
+            return Evidence.point(value, Grade.EXACT, note)
+        unknown = [state for state, value in enumerate(states) if value is None]
+        return Evidence(value, -1.0, value, Grade.BOUNDED, (note, f"not measured at states {listed(unknown)}"))
+
+    def settles(self, evidence: Evidence) -> str:
+        """What to measure."""
+        return "probe the last checkpoint in float64 beside the run's dtype"
+
+    def remarks(self, cell: Cell, evidence: Evidence) -> list[str]:
+        """What to do with an unfaithful reference."""
+        fires = evidence.ruling(self.threshold, self.side) is Ruling.FIRES
+        return ["not usable in this dtype; re-measure in float64"] if fires else []
+
+    def distance(self, value: float | None) -> float | None:
+        """Factor between what the floor allows φ to miss 1 by and what it misses: above 1 passes."""
+        if value is None or value >= 1:
+            return None
+        return (1 - self.threshold) / (1 - value)
+
+
+def worst_fidelity(run: RunLog) -> float | None:
+    """The smallest median φ of a run's last fidelity probe; None when there is none."""
+    for row in reversed(run.probes):
+        if row.fidelity is not None:
+            if any(path.startswith("fidelity.median") for path in row.nonfinite):
+                return 0.0
+            return min((value for value in row.fidelity.median if value is not None), default=None)
+    return None

@@ -1,0 +1,49 @@
+"""The movement check: did every block that should train leave its initial weights?"""
+
+import math
+from typing import final
+
+from creditscope.protocol.check import Evidence, Grade
+from creditscope.protocol.checks.point import EpochCheck
+from creditscope.protocol.facts import RunFacts, finite
+from creditscope.records.rows import EpochRow
+
+
+@final
+class MovementCheck(EpochCheck):
+    """Fires when every weight matrix of some trainable block moved less than the threshold, decay not counted."""
+
+    name = "movement"
+    label = "movement of the stillest block"
+    unit = "‖Δθ‖/‖θ(0)‖"
+    from_epoch = 1
+
+    def measure(self, facts: RunFacts, row: EpochRow) -> Evidence:
+        """The smallest over trainable blocks of the largest movement among the block's weight matrices."""
+        movement = row.movement
+        if movement is None:
+            return Evidence.missing("no movement of weights is logged")
+        blocks = [
+            (block, [finite(movement.weights.get(name)) for name in names])
+            for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True))
+            if trains and names
+        ]
+        if not blocks:
+            return Evidence.missing("no block with weight matrices trains")
+        parts = [(_block(values), block) for block, values in blocks]
+        evidence, block = min(parts, key=lambda part: (part[0].high, part[0].low))
+        low = min(part.low for part, _ in parts)
+        grade = Grade.EXACT if low == evidence.high else Grade.BOUNDED
+        return Evidence(evidence.value, low, evidence.high, grade, (f"at block {block}",))
+
+    def settles(self, evidence: Evidence) -> str:
+        """What to log."""
+        return "log min_c ‖θ(t) − c·θ(0)‖/‖θ(0)‖ of every weight matrix of every trained block"
+
+
+def _block(values: list[float | None]) -> Evidence:
+    """The largest movement of one block; unknown matrices leave it open upwards."""
+    known = [value for value in values if value is not None]
+    largest = max(known, default=0.0)
+    high = largest if len(known) == len(values) else math.inf
+    return Evidence(largest if known else None, largest, high, Grade.BOUNDED)

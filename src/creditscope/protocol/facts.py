@@ -1,0 +1,146 @@
+"""What a judge must know about a run besides its rows: blocks, units of the gradient, and what was assumed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from creditscope.errors import BadInput, did_you_mean
+from creditscope.records.layouts import PENALTY_BLOCKS, PUBLISHED_PROBE_SIZE
+from creditscope.records.log import RunLog
+from creditscope.records.rows import EpochRow, HeaderRow
+
+SMALLEST_RATIO = 0.4
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What is assumed where a log does not say; each is named in the outcome that uses it.
+
+    Args:
+        blocks: L for logs that do not state it.
+        h0: Norm of the initial stream, for logs without h_0 that do not hold epoch 0 either.
+        ratio: r, the smallest per-block ratio of the stream.
+    """
+
+    blocks: int | None = None
+    h0: float | None = None
+    ratio: float = SMALLEST_RATIO
+
+    @classmethod
+    def of(cls, given: Mapping[str, float]) -> "Assumptions":
+        """Check and take what a user assumes.
+
+        Args:
+            given: Any of ``blocks``, ``h0`` and ``ratio``.
+        """
+        for name, value in given.items():
+            if name not in cls.__dataclass_fields__:
+                raise BadInput(
+                    f"nothing called {name!r} can be assumed; {did_you_mean(name, cls.__dataclass_fields__)}"
+                )
+            if not (math.isfinite(value) and value > 0):
+                raise BadInput(
+                    f"an assumed {name} must be a positive number, got {value}; e.g. blocks=4,h0=9,ratio=0.4"
+                )
+        blocks = given.get("blocks")
+        if blocks is not None and not float(blocks).is_integer():
+            raise BadInput(f"assumed blocks must be a whole number, got {blocks}")
+        ratio = given.get("ratio", SMALLEST_RATIO)
+        if ratio > 1:
+            raise BadInput(
+                f"the smallest ratio assumed must be at most 1, got {ratio}; the default is {SMALLEST_RATIO}"
+            )
+        return cls(blocks=None if blocks is None else int(blocks), h0=given.get("h0"), ratio=ratio)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """One run as the checks see it.
+
+    Args:
+        header: What the run is.
+        assume: What a user assumed.
+        initial: ‖h_L‖ at epoch 0, where it was logged.
+    """
+
+    header: HeaderRow
+    assume: Assumptions = field(default_factory=Assumptions)
+    initial: float | None = None
+
+    @classmethod
+    def of(cls, log: RunLog, assume: Assumptions) -> "RunFacts":
+        """The facts of a whole log."""
+        first = log.epochs[0] if log.epochs else None
+        return cls(log.header, assume, initial_stream(first))
+
+    @property
+    def blocks(self) -> int:
+        """L: stated by the log, else assumed, else the penalty layout's."""
+        return self.header.spec.depth or self.assume.blocks or PENALTY_BLOCKS
+
+    @property
+    def blocks_note(self) -> str:
+        """Empty when the log states L; else what was taken."""
+        if self.header.spec.depth:
+            return ""
+        given = "assumed by the user" if self.assume.blocks else "the penalty layout's default"
+        return f"L = {self.blocks} ({given}; the log does not state it)"
+
+    @property
+    def units_known(self) -> bool:
+        """Whether the log says how its gradients were reduced."""
+        probe = self.header.spec.probe
+        return probe is not None and (
+            probe.reduction == "sum" or (probe.reduction == "mean" and probe.batch is not None)
+        )
+
+    @property
+    def reference_factor(self) -> float:
+        """What turns the logged gradient norms into sum-reduced per-sample ones."""
+        probe = self.header.spec.probe
+        if self.units_known and probe is not None:
+            return 1.0 if probe.reduction == "sum" or probe.batch is None else float(probe.batch)
+        # The importer has already multiplied an unstated log by the published probe size, and says so.
+        return 1.0 if self.header.source and "reference_units" in self.header.source else float(PUBLISHED_PROBE_SIZE)
+
+    @property
+    def probe_size(self) -> int:
+        """N, the size of the probe batch on which a mean-reduced gradient would be taken."""
+        probe = self.header.spec.probe
+        return probe.batch if probe is not None and probe.batch else PUBLISHED_PROBE_SIZE
+
+    @property
+    def exact(self) -> tuple[bool, ...]:
+        """Whether the credit at each state is exact by construction; all False where the log does not say."""
+        if self.header.exact is not None:
+            return tuple(self.header.exact)
+        return (self.header.spec.rule == "bp",) * (self.blocks + 1)
+
+    def trains(self, block: int) -> bool:
+        """Whether a block trains, as far as the spec says."""
+        last = self.header.spec.train_last
+        return not isinstance(last, int) or block >= self.blocks - last
+
+
+def initial_stream(row: EpochRow | None) -> float | None:
+    """‖h_L‖ before training, or None when the log does not begin at epoch 0."""
+    if row is None or row.epoch != 0 or row.hidden is None or not row.hidden.median:
+        return None
+    return row.hidden.median[-1]
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None when it is not a finite number."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def diverged_at(row: EpochRow) -> str | None:
+    """What became NaN or infinite among the norms of an epoch, in words; None when all are finite."""
+    for path, kind in row.nonfinite.items():
+        if path.startswith(("hidden", "reference", "growth")):
+            return f"{path} became {kind} at epoch {row.epoch}"
+    for name, norms in (("hidden", row.hidden), ("reference", row.reference)):
+        for state, value in enumerate(norms.median if norms is not None else ()):
+            if value is not None and not math.isfinite(value):
+                return f"{name}.median[{state}] became {value} at epoch {row.epoch}"
+    return None
