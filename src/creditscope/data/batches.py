@@ -4,7 +4,7 @@ Both are safe inside ``torch.func.vmap`` and inside a CUDA graph: no shape and n
 """
 
 import torch
-import torch.nn.functional as F
+from torch.nn.functional import pad as pad_edges
 
 
 def normalise(x: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
@@ -16,7 +16,8 @@ def normalise(x: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.T
         std: ``Dataset.std``: likewise, ones for features.
     """
     if x.dtype == torch.uint8:
-        x = x.to(torch.float32) / 255
+        # x/(255·std) − mean/std: two passes over the images instead of four.
+        return torch.addcmul(-mean / std, x.to(torch.float32), 1 / (255 * std))
     return (x - mean) / std
 
 
@@ -31,14 +32,17 @@ def augment(
         shift_x: Left edge, likewise.
         flip: Whether the cropped image is mirrored, bool, likewise.
         pad: Zero pixels added on each side.
+
+    Returns:
+        Images of the shape and dtype of ``x_uint8``.
     """
-    *lead, channels, height, width = x_uint8.shape
+    channels, height, width = x_uint8.shape[-3:]
     device = x_uint8.device
-    padded = F.pad(x_uint8.reshape(-1, channels, height, width), (pad, pad, pad, pad))
-    # Indices of the four axes, broadcast against each other inside the gather: nothing of image size is stored.
-    row = torch.arange(height, device=device) + shift_y.reshape(-1, 1)
-    column = torch.arange(width, device=device).expand(row.shape[0], width)
-    column = torch.where(flip.reshape(-1, 1), width - 1 - column, column) + shift_x.reshape(-1, 1)
-    sample = torch.arange(row.shape[0], device=device).reshape(-1, 1, 1, 1)
-    channel = torch.arange(channels, device=device).reshape(1, -1, 1, 1)
-    return padded[sample, channel, row[:, None, :, None], column[:, None, None, :]].reshape(x_uint8.shape)
+    padded = pad_edges(x_uint8, (pad, pad, pad, pad)).flatten(-2)
+    row = torch.arange(height, device=device) + shift_y[..., None]
+    column = torch.arange(width, device=device)
+    column = torch.where(flip[..., None], width - 1 - column, column) + shift_x[..., None]
+    # One flat index a pixel, shared by the channels: indexing axis by axis would store one int64 a value and axis.
+    pixel = (row[..., :, None] * (width + 2 * pad) + column[..., None, :]).flatten(-2)[..., None, :]
+    shared = pixel.expand(*pixel.shape[:-2], channels, height * width)
+    return torch.gather(padded, -1, shared).reshape(x_uint8.shape)

@@ -174,7 +174,8 @@ class _Machine:
 
 def _expect(value: Any, kind: type[Any]) -> Any:
     if not isinstance(value, kind):
-        raise _Refused(f"wanted a {kind.__name__.strip('_')}, found a {type(value).__name__.strip('_')}")
+        wanted, came = (each.__name__.strip("_").lower() for each in (kind, type(value)))
+        raise _Refused(f"its parts do not fit together (wanted {wanted}, found {came})")
     return value
 
 
@@ -205,7 +206,8 @@ def _array(value: Any) -> Array:
     else:
         raise _Refused("wanted an array")
     kind = _dtype(dtype)
-    raw = bytes(_expect(raw, (bytes if isinstance(raw, bytes) else bytearray)))
+    if not isinstance(raw, bytes | bytearray):
+        raise _Refused("an array has no bytes")
     sizes = [int(_expect(size, int)) for size in _expect(shape, tuple)]
     if any(size < 0 for size in sizes) or math.prod(sizes) * kind.itemsize != len(raw):
         raise _Refused(f"an array of shape {tuple(sizes)} does not fit its {len(raw):,} bytes")
