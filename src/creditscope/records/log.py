@@ -3,10 +3,10 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -70,26 +70,28 @@ class RunLog:
         """
         try:
             with path.open("rb") as file:
-                return cls._from_lines(path.name, file)
+                return cls._from_file(path.name, file)
         except OSError as error:
             raise BadFile(
                 f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions"
             ) from None
 
     @classmethod
-    def _from_lines(cls, name: str, lines: Iterable[bytes]) -> "RunLog":
+    def _from_file(cls, name: str, file: BinaryIO) -> "RunLog":
         header: HeaderRow | None = None
         epochs: list[EpochRow] = []
         probes: list[ProbeRow] = []
         end: EndRow | None = None
         problems: list[str] = []
-        for number, line in _numbered(name, lines):
+        for number, line in _numbered(name, file):
             if not line.endswith(b"\n"):
                 problems.append(f"line {number} is torn (the writer was killed) and was dropped")
                 break
             row = _parse(name, number, line)
             if isinstance(row, HeaderRow) != (number == 1):
                 raise BadFile(f"{name}: line {number}: wanted one header row, on line 1; is this a creditscope log?")
+            if end is not None and not isinstance(row, ProbeRow):
+                raise BadFile(f"{name}: line {number}: a row of kind {row.kind!r} follows the end row")
             if isinstance(row, HeaderRow):
                 header = row
             elif isinstance(row, EpochRow):
@@ -101,19 +103,14 @@ class RunLog:
             else:
                 end = row
         if header is None:
-            raise BadFile(f"{name}: wanted a header row on line 1, found an empty file")
+            raise BadFile(f"{name}: wanted a header row on line 1, found none: the file is empty or torn")
         return cls(name, header, tuple(epochs), tuple(probes), end, tuple(problems))
 
 
-def _numbered(name: str, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def _numbered(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Lines with their numbers, refusing one that no log of ours could hold before it fills the memory."""
-    file = iter(lines)
-    reader = getattr(lines, "readline", None)
     number = 0
-    while True:
-        line = reader(MAX_LINE_BYTES + 1) if reader else next(file, b"")
-        if not line:
-            return
+    while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
             raise BadFile(f"{name}: line {number} is longer than {MAX_LINE_BYTES} bytes: not a creditscope log")
@@ -167,9 +164,7 @@ class LogWriter:
         Args:
             header: The first row.
         """
-        if self.path.exists():
-            raise CannotWrite(f"{self.path.name} exists; pass --resume to go on with it, or choose another --out")
-        write_atomic(self.path, _encode(header))
+        write_atomic(self.path, _encode(header), overwrite=False)
 
     def append(self, row: EpochRow | ProbeRow | EndRow) -> None:
         """Add one row; a non-finite value becomes null and is named in the row's ``nonfinite``.
@@ -179,12 +174,14 @@ class LogWriter:
         """
         data = _encode(row)
         try:
-            with self.path.open("r+b") as file:
+            # Unbuffered: after a failed write no remainder waits to be flushed behind the truncation.
+            with self.path.open("r+b", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 try:
-                    file.write(data)
-                    file.flush()
-                except OSError:
+                    rest = memoryview(data)
+                    while rest:
+                        rest = rest[file.write(rest) :]
+                except BaseException:
                     file.truncate(size)
                     raise
         except OSError as error:
@@ -216,12 +213,13 @@ def _drop_none(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value is not None}
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, overwrite: bool = True) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
     Args:
         path: The file.
         data: Its content.
+        overwrite: Whether an existing file may be replaced; if not, it is left alone and CannotWrite raised.
     """
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
@@ -231,12 +229,29 @@ def write_atomic(path: Path, data: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
+            if overwrite:
+                os.replace(temporary, path)
+            else:
+                _name_new(temporary, path)
+        finally:
             Path(temporary).unlink(missing_ok=True)
-            raise
+    except FileExistsError:
+        raise CannotWrite(f"{path.name} exists; pass --resume to go on with it, or choose another --out") from None
     except OSError as error:
         raise _cannot_write(path, error) from None
+
+
+def _name_new(temporary: str, path: Path) -> None:
+    """Give a finished file its name, unless something has it."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # No hard links on this file system: look first, then move.
+        if path.exists():
+            raise FileExistsError from None
+        os.replace(temporary, path)
 
 
 def _cannot_write(path: Path, error: OSError) -> CannotWrite:

@@ -43,7 +43,8 @@ class Method:
     def __str__(self) -> str:
         name = self.rule + ("-rms" if self.credit_norm == "rms" else "")
         if self.penalty:
-            name += f"+pen{self.penalty:g}"
+            short = f"{self.penalty:g}"
+            name += f"+pen{short if float(short) == self.penalty else repr(self.penalty)}"
         if not self.train_embedding:
             return name + "@readout"
         if self.train_last == "all":

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -43,7 +43,7 @@ class OptimiserSpec(Frozen):
     name: Literal["adamw"] = "adamw"
     lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
 
 
@@ -157,6 +157,10 @@ class RunSpec(Frozen):
             raise ValueError(f"a run of the engine must know {', '.join(unknown)}")
         if isinstance(self.train_last, int) and self.depth is not None and not 0 <= self.train_last <= self.depth:
             raise ValueError(f"@last{self.train_last} asks for more blocks than the model's depth {self.depth}")
+        if self.credit_norm == "rms" and self.rule != "dfa":
+            raise ValueError(f"credit_norm rms is defined for dfa only, got rule {self.rule}")
+        if not self.train_embedding and self.train_last != 0:
+            raise ValueError(f"an embedding is frozen only with every block, got train_last {self.train_last}")
         return self
 
     @property
