@@ -14,6 +14,8 @@ _TORCH_DRAWS = {
 }
 _NUMPY_DRAWS = {f"numpy.random.{name}" for name in ("randn", "rand", "normal", "uniform", "standard_normal", "choice")}
 _IN_PLACE_DRAWS = {"normal_", "uniform_", "bernoulli_", "exponential_", "log_normal_", "cauchy_", "random_"}
+_EMPTY = {"empty", "zeros", "empty_like", "zeros_like", "Tensor", "FloatTensor"}
+_SEEDS = {"torch.manual_seed", "torch.random.manual_seed", "torch.random.fork_rng", "numpy.random.seed"}
 _NO_TENSOR = {"item", "size", "numel", "tolist", "dim", "stride"}
 _PARAMETERS = {
     f"torch.nn.{name}" for name in ("Parameter", "ParameterList", "ParameterDict", "Buffer", "parameter.Parameter")
@@ -61,7 +63,8 @@ def kept_draws(source: Source) -> Iterator[Kept]:
         inside = function.name if isinstance(function, ast.FunctionDef) else ""
         for name, value, how in _keeps(source, owner, node):
             inner = _unwrapped(source, value)
-            draw = drawn(source, inner if inner is not None else value)
+            tensor = inner if inner is not None else value
+            draw = drawn(source, tensor) or _filled_later(source, owner, name, tensor)
             if draw is not None and isinstance(node, ast.expr | ast.stmt):
                 yield Kept(owner, name, node, draw, "parameter" if inner is not None else how, inside)
 
@@ -141,6 +144,27 @@ def _drawn_by_call(source: Source, call: ast.Call, hops: int) -> ast.Call | None
     return call if method(call) in _IN_PLACE_DRAWS else drawn(source, inner, hops - 1)
 
 
+def _filled_later(source: Source, owner: ast.ClassDef, name: str, tensor: ast.expr) -> ast.Call | None:
+    """The call elsewhere in the class that fills an empty tensor, such as ``nn.init.normal_(self.B)``."""
+    made = source.only_value(tensor) if isinstance(tensor, ast.Name) else tensor
+    if not isinstance(made, ast.Call) or called_name(made) not in _EMPTY:
+        return None
+    for call in (node for node in ast.walk(owner) if isinstance(node, ast.Call)):
+        if (source.qualified(call.func) or "").startswith("torch.nn.init."):
+            filled = argument(call, 0, "tensor")
+        elif method(call) in _IN_PLACE_DRAWS:
+            filled = receiver(source, call)
+        else:
+            continue
+        if filled is not None and own_name(_without_data(filled)) in (name, own_name(tensor)):
+            return call
+    return None
+
+
+def _without_data(node: ast.expr) -> ast.expr:
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
+
+
 def _element(node: ast.AST) -> ast.expr | None:
     match node:
         case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element) | ast.DictComp(value=element):
@@ -150,17 +174,16 @@ def _element(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def is_seeded(source: Source, draw: ast.Call) -> bool:
+def is_seeded(draw: ast.Call) -> bool:
     """Whether a draw names its generator."""
     given = keyword(draw, "generator")
     return given is not None and not (isinstance(given, ast.Constant) and given.value is None)
 
 
 def seeds_globally(source: Source) -> bool:
-    """Whether the file sets a seed anywhere: ``torch.manual_seed``, ``seed_everything`` and their like."""
-    seeds = {"manual_seed", "manual_seed_all", "seed_everything", "set_seed", "seed_all", "fork_rng"}
+    """Whether the file seeds the global stream anywhere; seeding a generator of its own does not."""
     return any(
-        called_name(call) in seeds or source.qualified(call.func) in ("numpy.random.seed", "torch.random.manual_seed")
+        source.qualified(call.func) in _SEEDS or called_name(call) in ("seed_everything", "set_seed", "seed_all")
         for call in source.calls()
     )
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from creditscope.lint.calls import called_name, keyword, method, own_name, receiver
+from creditscope.lint.calls import called_name, keyword, own_name, receiver
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.recognise import is_gradient, is_norm
 from creditscope.lint.source import Source
@@ -51,13 +51,17 @@ def _reductions(source: Source, scope: ast.AST) -> set[str]:
     for call in (node for node in ast.walk(scope) if isinstance(node, ast.Call)):
         if (kind := _reduction(source, call)) is not None:
             found.add(kind)
-        elif method(call) in ("mean", "sum") and _is_loss(source, receiver(source, call)):
-            found.add(method(call) or "")
-        elif (
-            source.qualified(call.func) in ("torch.mean", "torch.sum") and call.args and _is_loss(source, call.args[0])
-        ):
+        elif called_name(call) in ("mean", "sum") and _reduces_loss(source, call):
             found.add(called_name(call))
     return found
+
+
+def _reduces_loss(source: Source, call: ast.Call) -> bool:
+    """Whether a call of ``mean`` or ``sum`` takes a loss, or its value is assigned to one."""
+    inner = receiver(source, call) or (call.args[0] if call.args else None)
+    parent = source.parents.get(call)
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    return any(_is_loss(source, node) for node in (inner, *targets))
 
 
 def _reduction(source: Source, call: ast.Call) -> str | None:

@@ -114,9 +114,11 @@ def _is_small(source: Source, node: ast.expr) -> bool:
 
 def _follows(source: Source, part: ast.AST, state: ast.expr) -> bool:
     """Whether a part of the step carries the size of the state, or goes by a name that says so."""
-    if isinstance(part, ast.Name | ast.Attribute) and _SCALES.intersection(parts(own_name(part))):
+    parent = source.parents.get(part)
+    is_method = isinstance(parent, ast.Call) and parent.func is part
+    if isinstance(part, ast.Name | ast.Attribute) and not is_method and _SCALES.intersection(parts(own_name(part))):
         return True
-    in_call = isinstance(source.parents.get(part), ast.Attribute | ast.Call)
+    in_call = isinstance(parent, ast.Attribute | ast.Call)
     return isinstance(part, ast.expr) and same(part, state) and in_call and not _is_shape_only(source, part)
 
 
@@ -131,14 +133,19 @@ def _is_shape_only(source: Source, part: ast.AST) -> bool:
 def _in_float64(source: Source, step: ast.AST) -> bool:
     """Whether the function computes in float64, is handed float64, or the file makes it the default."""
     function = source.function(step)
-    scopes: list[ast.AST] = [function]
-    if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-        scopes += [call for call in source.calls() if own_name(call.func) in (function.name, "set_default_dtype")]
+    name = function.name if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+    # ``jax.config.update("jax_enable_x64", True)`` and ``torch.set_default_dtype`` hold for the whole file.
+    scopes = [
+        function,
+        *(call for call in source.calls() if own_name(call.func) in (name, "update", "set_default_dtype")),
+    ]
     return any(_is_float64(source, node) for scope in scopes for node in ast.walk(scope))
 
 
 def _is_float64(source: Source, node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and method(node) == "double":
+        return True
+    if isinstance(node, ast.Constant) and node.value == "jax_enable_x64":
         return True
     return isinstance(node, ast.Attribute | ast.Name) and source.qualified(node) in _FLOAT64
 

@@ -56,7 +56,7 @@ def _decorates(source: Source, node: ast.AST, functions: set[ast.AST]) -> bool:
 
 def _float16(source: Source, node: ast.AST) -> str | None:
     """In words, how a node brings in float16; None if it does not."""
-    if isinstance(node, ast.Attribute | ast.Name) and source.qualified(node) in _FLOAT16:
+    if isinstance(node, ast.Attribute | ast.Name) and source.qualified(node, hops=0) in _FLOAT16:
         return "float16" if _is_used(source, node) else None
     if not isinstance(node, ast.Call):
         return None

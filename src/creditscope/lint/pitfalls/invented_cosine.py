@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from creditscope.lint.calls import argument, called_name, keyword, method, own_name, receiver
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.recognise import LARGEST_GUARD, constant, is_cosine, is_gradient, is_norm, is_sum
-from creditscope.lint.source import Source
+from creditscope.lint.source import MAX_HOPS, Source
 from creditscope.lint.words import like_cosine
 
 _UNDEFINED = {"isnan", "isfinite", "isinf"}
 _FILLS = {"masked_fill", "masked_fill_"}
 _NUMBERS = (-1.0, 0.0, 1.0)
 # How people call a tensor of norms, or of whether they vanish, when they are brief.
-_BRIEF_NORM = re.compile(r"n[a-z0-9]{0,2}|\w*zero\w*|denom\w*|den")
+_BRIEF_NORM = re.compile(r"n[a-z0-9]{0,2}|\w*zero\w*")
+_DENOMINATOR = re.compile(r"denom\w*|den")
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -93,13 +94,15 @@ def _filled_by_branches(source: Source, node: ast.If) -> Iterator[Hit]:
     for branch in (node.body, node.orelse):
         match branch:
             case [ast.Assign(targets=[target], value=value)] if like_cosine(own_name(target)):
-                filled = constant(source, value)
+                pass
             case [ast.Return(value=ast.expr() as value)] if _in_cosine_function(source, branch[0]):
-                filled = constant(source, value)
+                pass
             case _:
                 continue
-        if filled in _NUMBERS:
-            yield _hit(branch[0], filled)
+        choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        numbers = [constant(source, choice) for choice in choices]
+        if numbers[0] is not None and all(number in _NUMBERS for number in numbers):
+            yield _hit(branch[0], numbers[0])
 
 
 def _goes_to_cosine(source: Source, node: ast.expr) -> bool:
@@ -126,7 +129,9 @@ def _asks_zero(source: Source, test: ast.expr, strict: bool = False) -> bool:
             with one entry per sample it is taken for one.
     """
     named = [value for part in ast.walk(test) if isinstance(part, ast.Name) for value in source.values(part)]
-    masks = [value for value in named if isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call)]
+    masks = [
+        value for value in named if isinstance(value, ast.Compare | ast.BoolOp | ast.BinOp | ast.UnaryOp | ast.Call)
+    ]
     for part in (part for whole in (test, *masks) for part in ast.walk(whole)):
         match part:
             case ast.Compare(left=left, comparators=[right]):
@@ -141,15 +146,19 @@ def _asks_zero(source: Source, test: ast.expr, strict: bool = False) -> bool:
     return False
 
 
-def _may_vanish(source: Source, node: ast.expr, strict: bool) -> bool:
+def _may_vanish(source: Source, node: ast.expr, strict: bool, hops: int = MAX_HOPS) -> bool:
     """Whether a value is a norm, a product of norms, a squared norm, or (not strict) goes by a name like theirs."""
-    if is_norm(source, node) or (isinstance(node, ast.Call) and called_name(node) == "count_nonzero"):
+    if is_norm(source, node) or _DENOMINATOR.fullmatch(own_name(node)):
         return True
+    if isinstance(node, ast.Call) and called_name(node) == "count_nonzero":
+        return True
+    if not hops:
+        return False
     if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Mult) and all(
-            _may_vanish(source, side, strict) for side in (node.left, node.right)
-        )
-    if any(isinstance(value, ast.BinOp) and _may_vanish(source, value, strict) for value in source.values(node)):
+        sides = (node.left, node.right)
+        return isinstance(node.op, ast.Mult) and all(_may_vanish(source, side, strict, hops - 1) for side in sides)
+    products = (value for value in source.values(node) if isinstance(value, ast.BinOp))
+    if any(_may_vanish(source, value, strict, hops - 1) for value in products):
         return True
     if strict:
         return False

@@ -16,7 +16,7 @@ def find(source: Source) -> Iterator[Hit]:
     if seeds_globally(source):
         return
     for kept in kept_draws(source):
-        if kept.is_feedback and not is_seeded(source, kept.draw):
+        if kept.is_feedback and not is_seeded(kept.draw):
             yield Hit(
                 kept.draw, f"the feedback `{kept.attribute}` is drawn without a generator, and no seed is set here"
             )
