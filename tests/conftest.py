@@ -5,10 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 ON_CI = os.environ.get("CI", "").lower() == "true"
+
+# A busy machine is not a bug; and on CI the same examples run every time.
+settings.register_profile("house", deadline=None, derandomize=ON_CI, print_blob=True)
+settings.load_profile("house")
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -156,7 +156,7 @@ class RunSpec(Frozen):
         if unknown:
             raise ValueError(f"a run of the engine must know {', '.join(unknown)}")
         if isinstance(self.train_last, int) and self.depth is not None and not 0 <= self.train_last <= self.depth:
-            raise ValueError(f"@last{self.train_last} asks for more blocks than the model's depth {self.depth}")
+            raise ValueError(f"@last{self.train_last}: wanted 0 to {self.depth} blocks, the model's depth")
         if self.credit_norm == "rms" and self.rule != "dfa":
             raise ValueError(f"credit_norm rms is defined for dfa only, got rule {self.rule}")
         if not self.train_embedding and self.train_last != 0:
