@@ -10,9 +10,12 @@ from typing import Any
 from creditscope.errors import BadInput
 from creditscope.protocol.cells import Cell, accuracy_of, build_cells
 from creditscope.protocol.check import Outcome, advisory
+from creditscope.protocol.decisions import Decision, balanced_accuracy, chance, decide
 from creditscope.protocol.facts import Assumptions
+from creditscope.protocol.present import Section, heading, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
 from creditscope.protocol.sensitivity import Stays, stays
+from creditscope.protocol.timeline import RunTimeline, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
 from creditscope.records.load import Loaded, Skipped, load_logs
 from creditscope.records.log import RunLog
@@ -39,6 +42,16 @@ class JudgedCell:
         """Where each threshold may lie without changing outcome or verdict."""
         return stays(self.outcomes)
 
+    @cached_property
+    def timelines(self) -> tuple[RunTimeline, ...]:
+        """When each run fired, and what an alert would have saved."""
+        return timelines(self.cell, self.outcomes)
+
+    @cached_property
+    def decision(self) -> Decision:
+        """What the usual numbers say."""
+        return decide(self.cell)
+
     @property
     def accuracy(self) -> dict[str, Any]:
         """Mean and standard deviation over seeds, fractions, at the last logged epoch."""
@@ -47,6 +60,8 @@ class JudgedCell:
             "mean": fmean(known) if known else None,
             "sd": stdev(known) if len(known) > 1 else None,
             "per_seed": [accuracy_of(run) for run in self.cell.runs],
+            "balanced": balanced_accuracy(self.cell),
+            "chance": chance(self.cell.spec),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,6 +76,8 @@ class JudgedCell:
             "settles": list(self.verdict.settles) if self.verdict else [],
             "checks": [outcome.to_dict() for outcome in self.outcomes],
             "stays": [{"check": s.check, "outcome": list(s.outcome), "verdict": list(s.verdict)} for s in self.stays],
+            "timeline": [run.to_dict() for run in self.timelines] if self.verdict else [],
+            "decision": self.decision.to_dict() if self.verdict else None,
             "accuracy": self.accuracy,
             "epochs": [run.last.epoch if run.last else None for run in cell.runs],
             "finished": [run.finished for run in cell.runs],
@@ -98,6 +115,25 @@ class Audit:
     def walked_back(self) -> tuple[JudgedCell, ...]:
         """The claims that do not stand."""
         return tuple(c for c in self.claims if c.verdict is not None and c.verdict.kind is VerdictKind.WALKED_BACK)
+
+    def to_text(self, width: int | None = 100) -> str:
+        """Verdict table, reasons, what would settle what is open, runs and timeline, for a terminal.
+
+        Args:
+            width: Columns of the terminal; None never wraps.
+        """
+        return render(sections(self), "table", width)
+
+    def to_markdown(self) -> str:
+        """The same in Markdown."""
+        return render(sections(self), "md")
+
+    def to_latex(self) -> str:
+        """The verdict table alone, with booktabs rules."""
+        return render([Section(heading(self), verdict_table(self))], "latex")
+
+    def _repr_html_(self) -> str:
+        return verdict_table(self).to_html()
 
     def to_dict(self) -> dict[str, Any]:
         """The documented JSON shape."""

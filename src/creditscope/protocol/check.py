@@ -321,20 +321,15 @@ def sentence(check: Check, label: str, evidence: Evidence, seeds: tuple[SeedOutc
     ruling = evidence.ruling(check.threshold, check.side)
     if ruling is Ruling.NOT_MEASURED:
         return "; ".join(evidence.notes) or "not measured"
-    limit = quantity(check.threshold, check.unit if check.unit in ("×", "pp") else "")
-    shown = quantity(evidence.value, check.unit)
-    if evidence.value is None:
-        shown = (
-            "not finite"
-            if evidence.low == evidence.high
-            else f"bounded {span(evidence.low, evidence.high, check.unit)}"
-        )
+    unit = check.unit if check.unit in ("×", "pp") else ""
+    limit = quantity(check.threshold, unit)
+    shown = quantity(evidence.value, unit)
     sign = {"above": (">", "≤"), "below": ("<", "≥")}[check.side]
-    text = {
-        Ruling.FIRES: f"{label} {shown} {sign[0]} {limit}",
-        Ruling.PASSES: f"{label} {shown} {sign[1]} {limit}",
-        Ruling.UNDECIDED: f"{label} {shown} leaves the threshold {limit} open",
-    }[ruling]
+    links = {Ruling.FIRES: sign[0], Ruling.PASSES: sign[1], Ruling.UNDECIDED: "leaves open the threshold"}
+    if evidence.value is None:
+        shown = "not finite" if evidence.low == evidence.high else span(evidence.low, evidence.high, unit)
+        links |= {Ruling.FIRES: "lies beyond the threshold", Ruling.PASSES: "clears the threshold"}
+    text = f"{label} {shown} {links[ruling]} {limit}"
     if len(seeds) > 1:
         k = sum(seed.ruling is ruling for seed in seeds)
         text += f" on {k} of {counted(len(seeds), 'seed')}"

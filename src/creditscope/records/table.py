@@ -70,9 +70,9 @@ class Table:
                 raise ValueError(f"a row of {len(row)} cells in a table of {len(self.columns)} columns: {row}")
 
     @property
-    def natural_width(self) -> int:
-        """Columns of a terminal that the text form needs without wrapping."""
-        return sum(self._natural_widths()) + 2 * max(0, len(self.columns) - 1)
+    def least_width(self) -> int:
+        """Columns of a terminal that the text form needs when it wraps between words only."""
+        return sum(self._word_widths()) + 2 * max(0, len(self.columns) - 1)
 
     def to_text(self, width: int | None = None) -> str:
         """Plain text with two spaces between columns and a rule under the headings.
@@ -84,7 +84,9 @@ class Table:
         lines = [self.title] if self.title else []
         lines += self._text_row(self.columns, widths)
         lines.append("  ".join("-" * w for w in widths))
-        for row in self.rows:
+        tall = any("\n" in cell for row in self.rows for cell in row)
+        for index, row in enumerate(self.rows):
+            lines += [""] if tall and index else []
             lines += self._text_row(row, widths)
         return "\n".join(visible(line, keep="") for line in lines)
 
@@ -125,10 +127,18 @@ class Table:
 
     def _fit(self, width: int | None) -> list[int]:
         widths = self._natural_widths()
-        room = None if width is None else width - 2 * (len(widths) - 1)
-        while room is not None and sum(widths) > room and max(widths) > MIN_COLUMN:
-            widths[widths.index(max(widths))] -= 1
+        room = sum(widths) if width is None else width - 2 * (len(widths) - 1)
+        for least in (self._word_widths(), [MIN_COLUMN] * len(widths)):
+            while sum(widths) > room and any(w > m for w, m in zip(widths, least, strict=True)):
+                widest = max((i for i, w in enumerate(widths) if w > least[i]), key=widths.__getitem__)
+                widths[widest] -= 1
         return widths
+
+    def _word_widths(self) -> list[int]:
+        grid = [self.columns, *self.rows]
+        return [
+            max((len(word) for row in grid for word in row[i].split()), default=1) for i in range(len(self.columns))
+        ]
 
     def _text_row(self, cells: tuple[str, ...], widths: list[int]) -> list[str]:
         wrapped = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]

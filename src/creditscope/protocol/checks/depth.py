@@ -18,6 +18,7 @@ from creditscope.protocol.inference import (
 )
 from creditscope.protocol.words import counted, listed, number, span
 from creditscope.records.log import RunLog
+from creditscope.records.method import Method
 
 PP = 100.0
 
@@ -307,4 +308,8 @@ def _comparison(cell: Cell, threshold: float) -> list[str]:
 
 
 def _train_the_twin(cell: Cell) -> str:
-    return f"train {cell.method.split('@')[0]}@frozen with the same recipe and seeds (2 or more), and pass its logs"
+    spec = cell.spec
+    # Frozen blocks have no branch for a local rule to contain, so the twin of a penalised run needs no penalty.
+    penalty = (spec.penalty or 0.0) if spec.rule == "bp" else 0.0
+    twin = Method(spec.rule, spec.credit_norm or "none", penalty, train_last=0)
+    return f"train {twin} with the same recipe and seeds (2 or more), and pass its logs"

@@ -26,7 +26,7 @@ class ReferenceNorm(EpochCheck):
     """Fires when med‖g_L‖ falls below the floor: the published form."""
 
     name = "reference"
-    label = "‖g_L‖"
+    label = "‖g_L‖ (per sample, sum-reduced)"
     unit = "per sample, sum-reduced"
 
     def measure(self, facts: RunFacts, row: EpochRow) -> Evidence:

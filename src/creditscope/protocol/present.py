@@ -1,0 +1,304 @@
+"""An audit as sections of tables and lines, for a terminal, a review (Markdown) or a paper (LaTeX)."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from creditscope.protocol.cells import accuracy_of
+from creditscope.protocol.check import Grade, Outcome, Ruling
+from creditscope.protocol.facts import RunFacts
+from creditscope.protocol.sensitivity import Range, gaps
+from creditscope.protocol.words import counted, listed, number, quantity, span
+from creditscope.records.log import RunLog
+from creditscope.records.table import Table, markdown, visible
+
+if TYPE_CHECKING:
+    from creditscope.protocol.audit import Audit, JudgedCell
+
+Form = Literal["table", "md", "latex"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table, or titled lines.
+
+    Args:
+        title: The heading.
+        table: The table, or None.
+        lines: Lines; one that starts with a space belongs to the line above it.
+        narrow: The table for a terminal too narrow for ``table``; None wraps it instead.
+    """
+
+    title: str
+    table: Table | None = None
+    lines: tuple[str, ...] = ()
+    narrow: Table | None = None
+
+
+def sections(
+    audit: "Audit", *, timeline: bool = True, sensitivity: bool = False, decisions: bool = False
+) -> list[Section]:
+    """Everything an audit has to say, in order.
+
+    Args:
+        audit: The audit.
+        timeline: First firing epochs and what an alert would have saved.
+        sensitivity: Ranges of thresholds over which outcomes and verdicts stay.
+        decisions: What accuracy alone, accuracy and Γ, each check and the whole say.
+    """
+    found = [
+        Section(heading(audit), verdict_table(audit), narrow=long_table(audit)),
+        Section("Why", lines=_why(audit)),
+        Section("What would settle it", lines=_settle(audit)),
+        Section("Runs", runs_table(audit)),
+    ]
+    if timeline:
+        found.append(Section("Over time", timeline_table(audit)))
+    if decisions:
+        found.append(
+            Section("What each way of judging says", decisions_table(audit), narrow=long_decisions_table(audit))
+        )
+    if sensitivity:
+        found.append(Section("Thresholds that change nothing (the others as they are)", stays_table(audit)))
+        found.append(Section("Gap between the healthiest failing and the worst passing run", gaps_table(audit)))
+    return [section for section in found if section.lines or (section.table is not None and section.table.rows)]
+
+
+def render(found: Sequence[Section], form: Form, width: int | None = None) -> str:
+    """Sections as text.
+
+    Args:
+        found: The sections.
+        form: For a terminal, Markdown, or LaTeX (tables only).
+        width: Columns of the terminal.
+    """
+    if form == "latex":
+        tables = [(section.title, section.table) for section in found if section.table is not None]
+        return "\n\n".join(Table(t.columns, t.rows, t.align, title).to_latex() for title, t in tables)
+    if form == "md":
+        return "\n\n".join(_markdown(section) for section in found)
+    return "\n\n".join(_text(section, width) for section in found)
+
+
+def heading(audit: "Audit") -> str:
+    """Which protocol, how many cells, what was set and assumed."""
+    protocol = audit.protocol
+    parts = [f"Protocol {protocol.name}, version {protocol.version}; {counted(len(audit.claims), 'cell')} judged"]
+    if protocol.overrides:
+        parts.append("thresholds set: " + ", ".join(f"{name}={value:g}" for name, value in protocol.overrides))
+    given = {name: value for name, value in (("blocks", audit.assume.blocks), ("h0", audit.assume.h0)) if value}
+    if given:
+        parts.append("assumed: " + ", ".join(f"{name}={value:g}" for name, value in given.items()))
+    return "; ".join(parts)
+
+
+def verdict_table(audit: "Audit") -> Table:
+    """One row a cell, one column a required check: outcome, value, and the grade where it is not exact."""
+    names = [check.name for check in audit.protocol.required]
+    rows = []
+    for cell in audit.cells:
+        outcomes = {outcome.name: outcome for outcome in cell.outcomes}
+        shown = str(cell.verdict.kind) if cell.verdict else "baseline"
+        checks = [_cell(outcomes[name]) if name in outcomes else "" for name in names]
+        rows.append((f"{cell.cell.method}\n{counted(len(cell.cell.runs), 'seed')}", _accuracy(cell), *checks, shown))
+    return Table(("method", "accuracy", *names, "verdict"), tuple(rows))
+
+
+def long_table(audit: "Audit") -> Table:
+    """One row a cell and check: for narrow terminals."""
+    rows = []
+    for cell in audit.claims:
+        for outcome in (o for o in cell.outcomes if o.required):
+            grade = str(outcome.evidence.grade)
+            value = _value(outcome)
+            rows.append((cell.cell.method, outcome.name, str(outcome.ruling), grade, value, number(outcome.threshold)))
+        rows.append((cell.cell.method, "verdict", str(cell.verdict.kind) if cell.verdict else "", "", "", ""))
+    return Table(("method", "check", "outcome", "grade", "value", "threshold"), tuple(rows))
+
+
+def runs_table(audit: "Audit") -> Table:
+    """One row a run: what was read, and from which log."""
+    rows = []
+    for cell in audit.cells:
+        for run, facts in cell.cell.members:
+            last = run.last
+            stream = last.hidden.median[-1] if last and last.hidden and last.hidden.median else None
+            gradient, state = _deepest(run, facts)
+            accuracy = accuracy_of(run)
+            rows.append(
+                (
+                    cell.cell.method,
+                    "?" if run.spec.seed is None else str(run.spec.seed),
+                    _reached(run),
+                    "–" if accuracy is None else f"{accuracy:.4f}",
+                    "–" if stream is None else number(stream),
+                    "–" if gradient is None else f"{number(gradient)} (g_{state})",
+                    run.name,
+                )
+            )
+    return Table(("method", "seed", "epoch", "accuracy", "‖h_L‖", "‖g‖", "log"), tuple(rows))
+
+
+def timeline_table(audit: "Audit") -> Table:
+    """First firing epoch per check and run, recovery, and what an alert would have saved."""
+    rows = []
+    for cell in audit.claims:
+        for run in cell.timelines:
+            fired = [
+                f"{name} {h.first}" + (f" (recovered {h.recovered})" if h.recovered is not None else "")
+                for name, h in run.firings.items()
+            ]
+            saved = ""
+            if run.alert_epoch is not None and run.saved_epochs is not None:
+                share = f" ({run.saved_fraction:.0%})" if run.saved_fraction is not None else ""
+                seconds = f", {run.saved_seconds:.3g} s" if run.saved_seconds is not None else ""
+                saved = f"alert at {run.alert_epoch}: {run.saved_epochs} epochs{share}{seconds}"
+            seed = "?" if run.seed is None else str(run.seed)
+            rows.append((cell.cell.method, seed, ", ".join(fired) or "never", saved or "–"))
+    return Table(("method", "seed", "first fired at epoch", "compute an alert would have saved"), tuple(rows))
+
+
+def decisions_table(audit: "Audit") -> Table:
+    """What the usual numbers say beside what the checks say."""
+    names = [check.name for check in audit.protocol.required]
+    rows = []
+    for cell in audit.claims:
+        decision, outcomes = cell.decision, {outcome.name: outcome for outcome in cell.outcomes}
+        alone = f"{decision.by_accuracy}\n{_against(decision.accuracy, decision.chance)}"
+        pair = f"{decision.by_accuracy_and_gamma}\nΓ = {number(decision.gamma)}"
+        shown = str(cell.verdict.kind) if cell.verdict else ""
+        rows.append((cell.cell.method, alone, pair, *(str(outcomes[name].ruling) for name in names), shown))
+    return Table(("method", "accuracy alone", "accuracy and Γ", *names, "whole verdict"), tuple(rows))
+
+
+def long_decisions_table(audit: "Audit") -> Table:
+    """The decision table with one row a cell and way of judging."""
+    wide = decisions_table(audit)
+    rows = [
+        (row[0], way, says.replace("\n", " (") + ")" * says.count("\n"))
+        for row in wide.rows
+        for way, says in zip(wide.columns[1:], row[1:], strict=True)
+    ]
+    return Table(("method", "judged by", "says"), tuple(rows))
+
+
+def stays_table(audit: "Audit") -> Table:
+    """Range of each threshold over which outcome and verdict stay as they are."""
+    rows = []
+    for cell in audit.claims:
+        unmeasured = [o.name for o in cell.outcomes if o.ruling is Ruling.NOT_MEASURED]
+        for stay in cell.stays:
+            outcome = "not measured" if stay.check in unmeasured else _range(stay.outcome)
+            rows.append((cell.cell.method, stay.check, number(stay.threshold), outcome, _range(stay.verdict)))
+    return Table(("method", "check", "threshold", "outcome stays for", "verdict stays for"), tuple(rows))
+
+
+def gaps_table(audit: "Audit") -> Table:
+    """How wide the gap is in which each threshold lies."""
+    rows = []
+    for gap in gaps([[o for o in cell.outcomes if o.required] for cell in audit.claims]):
+        factor = gap.unit not in ("pp", "cosine")
+        width = "–" if gap.width is None else f"×{number(gap.width)}" if factor else f"{number(gap.width)} {gap.unit}"
+        failing = "none fails" if gap.failing is None else f"{number(gap.failing)} ({gap.failing_log})"
+        passing = "none passes" if gap.passing is None else f"{number(gap.passing)} ({gap.passing_log})"
+        rows.append((gap.check, failing, passing, width))
+    return Table(("check", "healthiest failing", "worst passing", "gap"), tuple(rows))
+
+
+def _why(audit: "Audit") -> tuple[str, ...]:
+    lines = []
+    for cell in audit.claims:
+        seeds = listed("?" if seed is None else seed for seed in cell.cell.seeds)
+        lines.append(f"{cell.cell.method} (seed{'s' if len(cell.cell.seeds) > 1 else ''} {seeds}): {_kind(cell)}")
+        for outcome in cell.outcomes:
+            if outcome.required or outcome.ruling is not Ruling.NOT_MEASURED:
+                mark = "" if outcome.required else " (advisory)"
+                said = f"{outcome.name}{mark} {outcome.ruling}, {outcome.evidence.grade}: {outcome.reason}"
+                lines.append(f"  {said}" if outcome.ruling is not Ruling.NOT_MEASURED else f"  {_unmeasured(outcome)}")
+        lines += [f"  note: {run.name}: {problem}" for run in cell.cell.runs for problem in run.problems]
+    return tuple(lines)
+
+
+def _unmeasured(outcome: Outcome) -> str:
+    return f"{outcome.name} not measured: {outcome.reason}"
+
+
+def _kind(cell: "JudgedCell") -> str:
+    return str(cell.verdict.kind) if cell.verdict else "baseline"
+
+
+def _settle(audit: "Audit") -> tuple[str, ...]:
+    """The same measurement often settles several cells: say it once, for all of them."""
+    asked: dict[str, list[str]] = {}
+    for cell in audit.claims:
+        for line in cell.verdict.settles if cell.verdict else ():
+            asked.setdefault(line, []).append(cell.cell.method)
+    return tuple(f"{line} (for {listed(dict.fromkeys(methods))})" for line, methods in asked.items())
+
+
+def _cell(outcome: Outcome) -> str:
+    parts = [str(outcome.ruling)]
+    if outcome.ruling is not Ruling.NOT_MEASURED:
+        parts.append(_value(outcome))
+        if outcome.evidence.grade is not Grade.EXACT:
+            parts.append(str(outcome.evidence.grade))
+    return "\n".join(part for part in parts if part)
+
+
+def _value(outcome: Outcome) -> str:
+    unit = outcome.unit if outcome.unit in ("×", "pp") else ""
+    if outcome.evidence.value is not None:
+        return quantity(outcome.evidence.value, unit)
+    interval = outcome.evidence.interval
+    return "" if interval is None else span(*interval, unit)
+
+
+def _accuracy(cell: "JudgedCell") -> str:
+    mean, sd = cell.accuracy["mean"], cell.accuracy["sd"]
+    return "–" if mean is None else f"{mean:.4f}" + ("" if sd is None else f"\n± {sd:.4f}")
+
+
+def _reached(run: RunLog) -> str:
+    last = "–" if run.last is None else str(run.last.epoch)
+    return last if run.finished else f"{last} ({run.end.status if run.end else 'unfinished'})"
+
+
+def _deepest(run: RunLog, facts: RunFacts) -> tuple[float | None, int | None]:
+    norms = run.last.reference.median if run.last and run.last.reference else []
+    known = [(value * facts.reference_factor, state) for state, value in enumerate(norms) if value is not None]
+    return known[-1] if known else (None, None)
+
+
+def _against(accuracy: float | None, chance: float | None) -> str:
+    if accuracy is None:
+        return "no accuracy logged"
+    return f"{accuracy:.4f}, chance " + ("not stated" if chance is None else f"{chance:.4f}")
+
+
+def _range(ends: Range) -> str:
+    return "any" if ends == (None, None) else span(*ends, "")
+
+
+def _text(section: Section, width: int | None) -> str:
+    wide = width or 10_000
+    head = textwrap.wrap(section.title, wide)
+    if section.table is not None:
+        too_wide = section.narrow is not None and section.table.least_width > wide
+        table = section.narrow if too_wide and section.narrow is not None else section.table
+        return "\n".join([*head, "", table.to_text(width)])
+    lines: list[str] = []
+    for line in section.lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        body = textwrap.wrap(
+            visible(line.strip(), keep=""), wide, initial_indent=indent, subsequent_indent=indent + "    "
+        )
+        lines += body or [""]
+    return "\n".join([*head, "", *lines])
+
+
+def _markdown(section: Section) -> str:
+    if section.table is not None:
+        return f"**{markdown(section.title)}**\n\n{section.table.to_markdown()}"
+    bullets = [f"{'  ' if line.startswith(' ') else ''}- {markdown(line.strip())}" for line in section.lines]
+    return "\n".join([f"**{markdown(section.title)}**", "", *bullets])
