@@ -1,0 +1,46 @@
+"""Building a model by name, and the refusals."""
+
+import pytest
+import torch
+
+from creditscope.errors import BadInput
+from creditscope.models import MODELS, ResMLP, ViTMini, build_model
+
+
+@pytest.mark.parametrize(("name", "kind"), [("resmlp", ResMLP), ("vit-mini", ViTMini)])
+@pytest.mark.parametrize("terminal_ln", [True, False])
+def test_models_by_name(name, kind, terminal_ln):
+    model = build_model(name, (1, 8, 8), 3, width=8, depth=2, terminal_ln=terminal_ln)
+    assert type(model) is kind
+    assert len(model.blocks) == 2
+    assert model(torch.ones(2, 1, 8, 8)).shape == (2, 3)
+    assert any(n.startswith("out_ln") for n, _ in model.named_parameters()) == terminal_ln
+
+
+def test_every_model_has_a_name():
+    assert set(MODELS) == {"resmlp", "vit-mini"}
+
+
+REFUSED = {
+    "unknown": (("resmpl", (5,), 8), "unknown model 'resmpl'; did you mean 'resmlp'?"),
+    "vectors": (
+        ("vit-mini", (5,), 8),
+        "vit-mini wants images whose sides are multiples of 4, got shape (5,); use --set model=resmlp",
+    ),
+    "odd": (
+        ("vit-mini", (3, 30, 32), 8),
+        "vit-mini wants images whose sides are multiples of 4, got shape (3, 30, 32); use --set model=resmlp",
+    ),
+    "width": (
+        ("vit-mini", (3, 32, 32), 30),
+        "vit-mini has 4 heads and wants a width that is a multiple of 4, got 30",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=list(REFUSED))
+def test_refused_models(given, message):
+    name, shape, width = given
+    with pytest.raises(BadInput) as caught:
+        build_model(name, shape, 10, width=width, depth=2, terminal_ln=True)
+    assert str(caught.value) == message
