@@ -14,7 +14,8 @@ from torch.func import vmap
 
 from creditscope.blocks import Batch, CreditRule, Feedback, Snapshot, published_index, view_signal
 from creditscope.errors import NotMeasured
-from creditscope.probes.functional.cosine import cosines, mean_defined, sum_cosines, units
+from creditscope.probes.functional.cosine import SAFE_NORM, cosines, mean_defined, sum_cosines, units
+from creditscope.probes.functional.norms import vector_norms
 from creditscope.probes.functional.tokens import keep_live
 from creditscope.probes.parameters import block_parameters
 from creditscope.probes.probe import Measured, Need, Probe, credits_in_view, exact_twin, numbers, references_in_view
@@ -26,7 +27,9 @@ SKIP_CARRIES = 0.1
 # The gradient null differentiates by every block parameter once a redraw and decides nothing: fewer suffice.
 GRADIENT_REDRAWS = 199
 # Entries held at once for the signals of one chunk; the backward pass of a transport rule holds about ten times more.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**21, 2**26
+_ENTRIES_CPU, _ENTRIES_GPU = 2**23, 2**26
+# Samples at once.
+_SAMPLES = 1024
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class FeedbackNull(Probe):
         acting = credits_in_view(twin)
         published = published_index(acting, exact)
         observed = [_mean_cosines(signals, g) for signals in (acting, published)]
-        draws = redrawn_cosines(twin, rule, self.redraws)
+        draws = redrawn_cosines(_draw_in(snapshot, acting), rule, self.redraws, [units(r) for r in g])
         fixed = (list(exact), [*exact[1:], exact[-1]])
         tests = [
             null_test(seen, null, skip, self.keep_draws)
@@ -160,30 +163,34 @@ def redraw(snapshot: Snapshot, rule: CreditRule, name: str) -> Iterator[Feedback
         yield rule.init(task, params, generator)
 
 
-def redrawn_cosines(twin: Snapshot, rule: CreditRule, redraws: int) -> tuple[Tensor, Tensor]:
+def redrawn_cosines(
+    snapshot: Snapshot, rule: CreditRule, redraws: int, references: Sequence[tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
     """Mean cosine per redraw and state, where the credit acts and in the published index.
 
     Args:
-        twin: The run in float64.
+        snapshot: The run, in the dtype in which fresh credit is delivered.
         rule: Its rule.
         redraws: K.
+        references: Unit vectors of g_0..g_L in the view, float64, and where they are defined.
 
     Returns:
         Two tensors of shape (K, L+1); NaN where no sample is defined.
     """
-    depth = twin.depth
-    known = [units(g) for g in references_in_view(twin)]
+    depth, n = snapshot.depth, len(snapshot.probe.x)
     # Signal l acts at g_l; in the published index it is paired with g_{l−1}, and the last one with g_L too.
-    targets = [[level] if level == 0 else [level, level - 1] for level in range(depth + 1)]
-    sums = torch.zeros(2, redraws, depth + 1, dtype=torch.float64, device=twin.probe.x.device)
+    widths = [unit.shape[1] for unit, _ in references]
+    targets = [
+        [level, level - 1] if level and widths[level] == widths[level - 1] else [level] for level in range(depth + 1)
+    ]
+    sums = torch.zeros(2, redraws, depth + 1, dtype=torch.float64, device=snapshot.probe.x.device)
     counts = torch.zeros_like(sums)
-    per_sample = sum(math.prod(shape) for shape in twin.task.shapes)
-    for rows, chunk in _chunks(twin, redraw(twin, rule, "null"), redraws, per_sample * min(len(twin.probe.x), 512)):
-        for samples in torch.split(torch.arange(len(twin.probe.x), device=sums.device), 512):
-            signals = vmap(_delivery(twin, rule, samples))(chunk)
+    entries = sum(math.prod(shape) for shape in snapshot.task.shapes) * min(n, _SAMPLES)
+    for rows, chunk in _chunks(snapshot, redraw(snapshot, rule, "null"), redraws, entries):
+        for samples in (slice(start, start + _SAMPLES) for start in range(0, n, _SAMPLES)):
+            signals = vmap(_delivery(snapshot, rule, samples))(chunk)
             for level, signal in enumerate(signals):
-                unit = torch.stack([known[t][0][samples] for t in targets[level]])
-                defined = torch.stack([known[t][1][samples] for t in targets[level]])
+                unit, defined = (torch.stack([references[t][i][samples] for t in targets[level]]) for i in (0, 1))
                 total, count = sum_cosines(signal, unit, defined)
                 for index, target in enumerate(targets[level]):
                     sums[index, rows, target] += total[:, index]
@@ -193,14 +200,27 @@ def redrawn_cosines(twin: Snapshot, rule: CreditRule, redraws: int) -> tuple[Ten
     return means[0], means[1]
 
 
-def _delivery(twin: Snapshot, rule: CreditRule, samples: Tensor) -> Callable[[Feedback], tuple[Tensor, ...]]:
+def _draw_in(snapshot: Snapshot, credit: Sequence[Tensor]) -> Snapshot:
+    """The run in the dtype of its fresh draws: float64, or float32 on a CPU where nothing can leave its range.
+
+    On a CPU float32 products take half the time and move a mean cosine by less than 1e-6; on a GPU they may be
+    rounded to ten bits behind our back.
+    """
+    norms = torch.stack([vector_norms(c) for c in credit])
+    limit = SAFE_NORM[torch.float32]
+    in_range = bool(((norms > 1 / limit) & (norms < limit)).all())
+    plain = snapshot.dtype == torch.float32 and not snapshot.probe.x.is_cuda
+    return snapshot if plain and in_range else snapshot.in_dtype(torch.float64)
+
+
+def _delivery(snapshot: Snapshot, rule: CreditRule, samples: slice) -> Callable[[Feedback], tuple[Tensor, ...]]:
     """Delivered credit in the view, as a function of the feedback alone."""
-    batch = Batch(twin.probe.x[samples], twin.probe.y[samples])
+    batch = Batch(snapshot.probe.x[samples], snapshot.probe.y[samples])
 
     def deliver(feedback: Feedback) -> tuple[Tensor, ...]:
-        signals = rule.deliver(twin.task, twin.params, feedback, batch)
-        pairs = zip(signals, twin.seen.references, strict=True)
-        return tuple(view_signal(keep_live(c, g), twin.view) for c, g in pairs)
+        signals = rule.deliver(snapshot.task, snapshot.params, feedback, batch)
+        pairs = zip(signals, snapshot.seen.references, strict=True)
+        return tuple(view_signal(keep_live(c, g), snapshot.view) for c, g in pairs)
 
     return deliver
 
@@ -230,16 +250,18 @@ def _redrawn_gradients(
     return torch.cat(rows)
 
 
-def _chunks(twin: Snapshot, fresh: Iterator[Feedback], redraws: int, entries: int) -> Iterator[tuple[slice, Feedback]]:
+def _chunks(
+    snapshot: Snapshot, fresh: Iterator[Feedback], redraws: int, entries: int
+) -> Iterator[tuple[slice, Feedback]]:
     """Redraws stacked on a first axis, as many at once as the memory bound allows."""
-    like = twin.probe.x
+    like = next(iter(snapshot.params.values()))
     bound = _ENTRIES_GPU if like.is_cuda else _ENTRIES_CPU
-    size = max(1, bound // (entries + sum(f.numel() for f in twin.feedback.values())))
+    size = max(1, bound // (entries + sum(f.numel() for f in snapshot.feedback.values())))
     for start in range(0, redraws, size):
         sets = [next(fresh) for _ in range(min(size, redraws - start))]
         yield (
             slice(start, start + len(sets)),
-            {name: torch.stack([one[name] for one in sets]).to(like.device, torch.float64) for name in sets[0]},
+            {name: torch.stack([one[name] for one in sets]).to(like) for name in sets[0]},
         )
 
 
@@ -274,8 +296,13 @@ def null_test(observed: Tensor, null: Tensor, fixed: list[bool], keep_draws: boo
 
 
 def _mean_cosines(signals: Sequence[Tensor], references: Sequence[Tensor]) -> Tensor:
-    pairs = zip(signals, references, strict=True)
-    return torch.stack([mean_defined(*cosines(c, g))[0] for c, g in pairs])
+    """Mean cosine per state; NaN where the two do not live in one space (the published index, states of two widths)."""
+    return torch.stack(
+        [
+            mean_defined(*cosines(c, g))[0] if c.shape == g.shape else g.new_tensor(math.nan)
+            for c, g in zip(signals, references, strict=True)
+        ]
+    )
 
 
 def _one_row(tensors: dict[str, Tensor], names: list[str]) -> Tensor:

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-# Between these norms a float64 square neither underflows nor overflows.
-_SAFE_LOW, _SAFE_HIGH = 1e-140, 1e140
+# Between 1/limit and limit the square of a norm neither underflows nor overflows.
+SAFE_NORM = {torch.float32: 1e15, torch.float64: 1e140}
 
 
 def units(vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,22 +52,23 @@ def mean_defined(values: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
 def sum_cosines(redrawn: Tensor, unit: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
     """Sum over samples of the cosines of many redrawn signals with one set of unit vectors, and their number.
 
-    The same value as ``cosines``, in fewer passes over the large array.
+    The same value as ``cosines`` up to the rounding of the signals' dtype, in fewer passes over the large array.
 
     Args:
-        redrawn: Shape (k, n, d), float64: k redraws of the signal of n samples.
+        redrawn: Shape (k, n, d), float32 or float64: k redraws of the signal of n samples.
         unit: Shape (j, n, d), float64: unit vectors of j references.
         defined: Shape (j, n): where these are defined.
 
     Returns:
-        Two tensors of shape (k, j).
+        Two float64 tensors of shape (k, j).
     """
     norm = torch.linalg.vector_norm(redrawn, dim=-1)
-    if not bool(((norm > _SAFE_LOW) & (norm < _SAFE_HIGH)).all()):
+    limit = SAFE_NORM[redrawn.dtype]
+    if not bool(((norm > 1 / limit) & (norm < limit)).all()):
         redrawn, alive = units(redrawn)
         norm = alive.double()
     # Per sample one product (k, d)·(d, j): no array of the size of ``redrawn`` is made.
-    dots = torch.matmul(redrawn.transpose(0, 1), unit.permute(1, 2, 0)).permute(1, 2, 0)
+    dots = torch.matmul(redrawn.transpose(0, 1), unit.to(redrawn.dtype).permute(1, 2, 0)).permute(1, 2, 0)
     counted = (norm > 0).unsqueeze(1) & defined
-    value = torch.where(counted, dots / norm.unsqueeze(1), 0.0)
-    return value.sum(dim=-1), counted.sum(dim=-1)
+    value = torch.where(counted, dots.double() / norm.unsqueeze(1), 0.0)
+    return value.sum(dim=-1), counted.sum(dim=-1).double()

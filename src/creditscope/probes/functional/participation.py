@@ -12,8 +12,9 @@ def participation_ratio(h: Tensor) -> Tensor:
     Args:
         h: Shape (n, d), n ≥ 2.
     """
+    # Asked of the values themselves: less their mean they differ from 0 by rounding.
+    varies = (h.amax(dim=0) > h.amin(dim=0)).any()
     x = h.double() - h.double().mean(dim=0)
-    x = x / torch.where(x.abs().amax() > 0, x.abs().amax(), 1.0)
+    x = x / torch.where(varies, x.abs().amax(), 1.0)
     gram = x.T @ x if x.shape[1] <= x.shape[0] else x @ x.T
-    spread = gram.square().sum()
-    return torch.where(spread > 0, gram.trace().square() / spread, math.nan)
+    return torch.where(varies, gram.trace().square() / gram.square().sum(), math.nan)

@@ -13,9 +13,11 @@ def pearson(x: Tensor, y: Tensor) -> Tensor:
         x: Any shape.
         y: The same shape.
     """
+    # Constancy is asked of the values themselves: less their mean they differ from 0 by rounding.
+    vary = (x.amax() > x.amin()) & (y.amax() > y.amin())
     x, y = _centred(x), _centred(y)
     product = torch.linalg.vector_norm(x) * torch.linalg.vector_norm(y)
-    return torch.where(product > 0, ((x * y).sum() / product).clamp(-1, 1), math.nan)
+    return torch.where(vary, ((x * y).sum() / product).clamp(-1, 1), math.nan)
 
 
 def predicted_changes(signal: Tensor, directions: Tensor, step: Tensor) -> Tensor:

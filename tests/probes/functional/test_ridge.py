@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+import torch
+
+from creditscope.probes.functional.ridge import HELD_OUT, STRENGTHS, ridge_accuracy, ridge_weights
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 6), (6, 40), (10, 10)])
+def test_weights_are_least_squares_with_the_penalty_as_extra_rows(n: int, d: int) -> None:
+    rng = np.random.default_rng(0)
+    x, target = rng.normal(size=(n, d)), rng.normal(size=(n, 3))
+    rows = np.vstack([x, np.sqrt(0.7) * np.eye(d)])
+    expected = np.linalg.lstsq(rows, np.vstack([target, np.zeros((d, 3))]), rcond=None)[0]
+    got = ridge_weights(torch.tensor(x), torch.tensor(target), 0.7)
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def oracle(fit_x, fit_y, test_x, test_y, classes) -> float:
+    """The whole readout in numpy: normal equations, every strength, every fifth sample held out."""
+
+    def accuracy(a, ya, b, yb, strength) -> float:
+        mean, sd = a.mean(0), a.std(0, ddof=1)
+        a, b = (a - mean) / sd, (b - mean) / sd
+        target = np.eye(classes)[ya]
+        w = np.linalg.solve(a.T @ a + strength * len(a) * np.eye(a.shape[1]), a.T @ (target - target.mean(0)))
+        return float(((b @ w + target.mean(0)).argmax(1) == yb).mean())
+
+    held = np.arange(len(fit_x)) % HELD_OUT == HELD_OUT - 1
+    tried = [accuracy(fit_x[~held], fit_y[~held], fit_x[held], fit_y[held], s) for s in STRENGTHS]
+    best = max(i for i, value in enumerate(tried) if value == max(tried))
+    return accuracy(fit_x, fit_y, test_x, test_y, STRENGTHS[best])
+
+
+def clusters(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(3, 8))
+    y = rng.integers(0, 3, size=n)
+    return (centres[y] + 1.3 * rng.normal(size=(n, 8))) * np.logspace(-6, 6, 8), y
+
+
+def test_accuracy_is_the_oracles() -> None:
+    (fit_x, fit_y), (test_x, test_y) = clusters(200, 1), clusters(100, 2)
+    got = ridge_accuracy(*(torch.tensor(v) for v in (fit_x, fit_y, test_x, test_y)), 3)
+    assert float(got) == pytest.approx(oracle(fit_x, fit_y, test_x, test_y, 3))
+    assert 0.6 < float(got) < 1
+
+
+def test_features_that_do_not_vary_say_nothing() -> None:
+    (fit_x, fit_y), (test_x, test_y) = clusters(200, 1), clusters(100, 2)
+    with_constant = [np.hstack([x, np.full((len(x), 2), c)]) for x, c in ((fit_x, 0.1), (test_x, 5.0))]
+    plain = ridge_accuracy(*(torch.tensor(v) for v in (fit_x, fit_y, test_x, test_y)), 3)
+    more = ridge_accuracy(*(torch.tensor(v) for v in (with_constant[0], fit_y, with_constant[1], test_y)), 3)
+    assert float(plain) == float(more)
+
+
+def test_noise_reads_at_chance() -> None:
+    rng = np.random.default_rng(4)
+    x, y = torch.tensor(rng.normal(size=(600, 10))), torch.tensor(rng.integers(0, 4, size=600))
+    assert float(ridge_accuracy(x[:400], y[:400], x[400:], y[400:], 4)) < 0.4
