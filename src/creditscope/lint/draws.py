@@ -196,22 +196,21 @@ def is_module(source: Source, owner: ast.ClassDef, hops: int = MAX_HOPS) -> bool
         owner: The class.
         hops: How many base classes in the file may still be followed.
     """
-    classes = {node.name: node for node in source.nodes if isinstance(node, ast.ClassDef)}
     for base in owner.bases:
         name = source.qualified(base) or ""
         if name.startswith("torch.autograd."):
             return False
         if name.startswith("torch.nn.") or own_name(base).endswith("Module"):
             return True
-        local = classes.get(own_name(base))
+        local = source.classes.get(own_name(base))
         if hops and local is not None and local is not owner and is_module(source, local, hops - 1):
             return True
     methods = [item for item in owner.body if isinstance(item, ast.FunctionDef)]
     return bool(owner.bases) and any(item.name == "forward" and not item.decorator_list for item in methods)
 
 
-def is_saved(source: Source, kept: Kept) -> bool:
-    """Whether the file saves an attribute by other means: a state-dict method, ``torch.save``, or a later buffer."""
+def is_saved_by_class(source: Source, kept: Kept) -> bool:
+    """Whether the class saves an attribute after all: by a state-dict method, or as a buffer or parameter later on."""
     for node in ast.walk(kept.owner):
         if isinstance(node, ast.FunctionDef) and ("state_dict" in node.name or "extra_state" in node.name):
             if any(isinstance(part, ast.Attribute) and part.attr == kept.attribute for part in ast.walk(node)):
@@ -226,10 +225,13 @@ def is_saved(source: Source, kept: Kept) -> bool:
             and any(own_name(target) == kept.attribute for target in node.targets)
         ):
             return True
-    saves = (call for call in source.calls() if source.qualified(call.func) in _SAVES)
-    return any(
-        isinstance(part, ast.Attribute) and part.attr == kept.attribute for call in saves for part in ast.walk(call)
-    )
+    return False
+
+
+def saved_by_hand(source: Source) -> set[str]:
+    """The attributes that the file passes to ``torch.save`` and its like."""
+    saves = [call for call in source.calls() if source.qualified(call.func) in _SAVES]
+    return {part.attr for call in saves for part in ast.walk(call) if isinstance(part, ast.Attribute)}
 
 
 def _is_hidden(call: ast.Call) -> bool:

@@ -53,11 +53,19 @@ def _code_cells(text: str, filename: str) -> list[str]:
         data = json.loads(text)
         cells = data["cells"]
         sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
-        joined = ["".join(source) for source in sources]
+        return [_cell_text(source) for source in sources]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         problem = (str(error) or type(error).__name__).splitlines()[0]
         raise BadFile(f"{filename}: not a notebook ({problem}); save it again in notebook format 4") from None
-    return joined
+
+
+def _cell_text(source: object) -> str:
+    """A cell's text: one string, or a list of lines."""
+    lines = source if isinstance(source, list) else [source]
+    texts = [line for line in lines if isinstance(line, str)]
+    if len(texts) != len(lines):
+        raise TypeError("the source of a cell is no text")
+    return "".join(texts)
 
 
 def _as_python(source: str, where: str) -> list[str]:

@@ -1,15 +1,17 @@
 """What an expression computes, judged from its shape and its names: a norm, a cosine, a gradient, a quotient."""
 
 import ast
+from collections import deque
 from collections.abc import Iterator
 
 from creditscope.lint.calls import argument, called_name, method, own_name, receiver
-from creditscope.lint.source import MAX_HOPS, Source
+from creditscope.lint.source import Source, remembered
 from creditscope.lint.words import like_cosine, like_epsilon, like_gradient, like_norm
 
 # A floor below this never acts: in float32 the squares of such a norm have long underflowed.
 NEGLIGIBLE = 1e-30
 LARGEST_GUARD = 1e-2
+_MAX_ORIGINS = 64
 
 NORMS = {"torch.norm", "torch.functional.norm", "torch.linalg.norm", "torch.linalg.vector_norm"} | {
     f"{library}.linalg.norm" for library in ("numpy", "scipy", "jax.numpy")
@@ -51,7 +53,8 @@ def is_norm_call(source: Source, node: ast.AST) -> bool:
     return isinstance(order, ast.Constant | ast.UnaryOp) or own_name(order) in ("p", "ord", *AXIS_NAMES)
 
 
-def is_norm(source: Source, node: ast.AST | None, hops: int = MAX_HOPS) -> bool:
+@remembered
+def is_norm(source: Source, node: ast.AST, hops: int) -> bool:
     """Whether an expression is the norm of something, possibly reduced over samples.
 
     Args:
@@ -59,8 +62,6 @@ def is_norm(source: Source, node: ast.AST | None, hops: int = MAX_HOPS) -> bool:
         node: The expression.
         hops: How many names and wrappers may still be followed.
     """
-    if node is None or not hops:
-        return False
     if is_norm_call(source, node):
         return True
     if isinstance(node, ast.Call | ast.BinOp) and (inside := square_root(source, node)) is not None:
@@ -84,10 +85,9 @@ def square_root(source: Source, node: ast.AST) -> ast.expr | None:
     return None
 
 
-def is_sum(source: Source, node: ast.AST | None, hops: int = MAX_HOPS) -> bool:
+@remembered
+def is_sum(source: Source, node: ast.AST, hops: int) -> bool:
     """Whether an expression is an inner product or a sum, as a dot product or a squared norm is."""
-    if node is None or not hops:
-        return False
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, ast.MatMult)
     if isinstance(node, ast.Call):
@@ -117,7 +117,8 @@ def is_cosine_module(source: Source, node: ast.AST) -> bool:
     return any(isinstance(value, ast.Call) and source.qualified(value.func) == COSINE_MODULE for value in made)
 
 
-def is_cosine(source: Source, node: ast.AST | None, hops: int = MAX_HOPS) -> bool:
+@remembered
+def is_cosine(source: Source, node: ast.AST, hops: int) -> bool:
     """Whether an expression is a cosine similarity, or goes by the name of one.
 
     Args:
@@ -125,8 +126,6 @@ def is_cosine(source: Source, node: ast.AST | None, hops: int = MAX_HOPS) -> boo
         node: The expression.
         hops: How many names and wrappers may still be followed.
     """
-    if node is None or not hops:
-        return False
     if is_cosine_call(source, node):
         return True
     if (inner := _kept(source, node)) is not None:
@@ -191,20 +190,22 @@ def guarded_norm_product(source: Source, parts: tuple[ast.expr, list[ast.expr]])
     """
     numerator, denominators = parts
     norms, guarded = 0, False
-    pending = [(part, MAX_HOPS) for part in denominators]
+    pending = list(denominators)
+    followed: set[ast.expr] = set()
     while pending:
-        node, hops = pending.pop()
+        node = pending.pop()
         inner = strip_guard(source, node)
         if inner is not None:
             guarded, node = True, inner
         root = square_root(source, node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            pending += [(node.left, hops), (node.right, hops)]
+            pending += [node.left, node.right]
         elif root is not None and _is_product_of_sums(source, strip_guard(source, root) or root):
             norms += 2 * is_sum(source, numerator)
             guarded |= strip_guard(source, root) is not None
-        elif hops and (value := _worth_following(source, node)) is not None:
-            pending.append((value, hops - 1))
+        elif (value := _worth_following(source, node)) is not None and value not in followed:
+            followed.add(value)
+            pending.append(value)
         elif is_norm(source, node):
             norms += 1
     return norms >= 2, guarded
@@ -216,12 +217,12 @@ def is_gradient(source: Source, node: ast.AST) -> bool:
 
 
 def origins(source: Source, node: ast.AST) -> Iterator[ast.AST]:
-    """Every node of an expression and of the expressions that its names were assigned, each once."""
-    pending, seen = [node], {node}
+    """Every node of an expression and of the expressions that its names were assigned, each once, the nearest first."""
+    pending, seen = deque([node]), {node}
     while pending:
-        for part in ast.walk(pending.pop()):
+        for part in ast.walk(pending.popleft()):
             yield part
-            if isinstance(part, ast.Name | ast.Attribute):
+            if isinstance(part, ast.Name | ast.Attribute) and len(seen) < _MAX_ORIGINS:
                 new = [value for value in source.values(part) if value not in seen]
                 seen.update(new)
                 pending += new

@@ -99,6 +99,9 @@ def _is_ignored(source: Source, hit: Hit, code: str) -> bool:
 
 def _files(path: Path, skipped: list[Skipped]) -> Iterator[Path]:
     """The files a path stands for: itself, or all Python files and notebooks under a folder."""
+    if "\0" in str(path):
+        skipped.append(Skipped(_display(path), "no file can have a null byte in its name"))
+        return
     if not path.is_dir():
         if path.suffix in (*_PYTHON, _NOTEBOOK):
             yield path
@@ -133,8 +136,6 @@ def _read(path: Path, name: str) -> str:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise BadFile(f"{name}: cannot be read ({error.strerror}); check the path and its permissions") from None
-    except ValueError as error:
-        raise BadFile(f"{name}: cannot be read ({error}); check the path") from None
     if len(data) > MAX_BYTES:
         raise BadFile(f"{name}: larger than {MAX_BYTES} bytes; lint the measuring code in a file of its own")
     try:

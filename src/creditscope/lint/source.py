@@ -3,7 +3,10 @@
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import wraps
+from itertools import zip_longest
+from typing import Protocol
 
 from creditscope.errors import BadFile
 
@@ -58,6 +61,8 @@ class Source:
         self.nodes = list(ast.walk(self.tree))
         self.parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
         self.imports = dict(_imported_names(self.nodes))
+        self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+        self.memory: dict[Hashable, bool] = {}
         self._names: dict[ast.AST, dict[str, list[ast.expr | None]]] = {}
         self._attributes: dict[tuple[ast.ClassDef, str], list[ast.expr | None]] = {}
         for node in self.nodes:
@@ -202,6 +207,32 @@ class Source:
             self._names.setdefault(function, {}).setdefault(argument.arg, []).append(default)
 
 
+class Question(Protocol):
+    """A question about an expression, answered from the file; ``hops`` says how far names may still be followed."""
+
+    def __call__(self, source: Source, node: ast.AST | None, hops: int = MAX_HOPS) -> bool:
+        """Answer it."""
+
+
+def remembered(question: Callable[[Source, ast.AST, int], bool]) -> Question:
+    """Answer a question once per expression: without this, names that refer to each other cost exponential time.
+
+    Args:
+        question: The question, for an expression that is there and while hops remain; otherwise the answer is no.
+    """
+
+    @wraps(question)
+    def ask(source: Source, node: ast.AST | None, hops: int = MAX_HOPS) -> bool:
+        if node is None or not hops:
+            return False
+        key = (question, node, hops)
+        if key not in source.memory:
+            source.memory[key] = question(source, node, hops)
+        return source.memory[key]
+
+    return ask
+
+
 def is_self(node: ast.AST) -> bool:
     """Whether a node is the name ``self`` or ``cls``."""
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
@@ -209,8 +240,8 @@ def is_self(node: ast.AST) -> bool:
 
 def same(first: ast.AST, second: ast.AST) -> bool:
     """Whether two expressions are written alike, layout apart. Without recursion: trees may be deep."""
-    left, right = list(ast.walk(first)), list(ast.walk(second))
-    return len(left) == len(right) and all(_same_node(a, b) for a, b in zip(left, right, strict=True))
+    pairs = zip_longest(ast.walk(first), ast.walk(second))
+    return all(a is not None and b is not None and _same_node(a, b) for a, b in pairs)
 
 
 def _same_node(a: ast.AST, b: ast.AST) -> bool:

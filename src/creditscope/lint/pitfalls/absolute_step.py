@@ -152,19 +152,17 @@ def _is_float64(source: Source, node: ast.AST) -> bool:
 
 def _steps_in_place(source: Source, differences: list[ast.BinOp]) -> Iterator[Hit]:
     """Find ``p[i] += 1e-3`` where a difference of losses is then divided by that step."""
+    divisors: dict[ast.AST, list[ast.expr]] = {}
+    for difference in differences:
+        match source.parents.get(difference):
+            case ast.BinOp(op=ast.Div(), right=divisor):
+                divisors.setdefault(source.function(difference), []).append(divisor)
     for node in source.nodes:
         if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add) or isinstance(node.target, ast.Name):
             continue
-        function = source.function(node)
         steps = [factor for factor in _factors(source, node.value) if _is_small(source, factor)]
-        divided = any(
-            source.function(difference) is function
-            and isinstance(parent := source.parents.get(difference), ast.BinOp)
-            and isinstance(parent.op, ast.Div)
-            and any(same(part, step) for step in steps for part in ast.walk(parent.right))
-            for difference in differences
-        )
-        if divided and not _in_float64(source, node):
+        below = [part for divisor in divisors.get(source.function(node), ()) for part in ast.walk(divisor)]
+        if any(same(step, part) for step in steps for part in below) and not _in_float64(source, node):
             yield Hit(node, "this step has an absolute size: in float32 it drowns in rounding once the value is large")
 
 

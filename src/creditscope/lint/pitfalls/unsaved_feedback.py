@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from creditscope.lint.draws import Kept, is_module, is_saved, kept_draws
+from creditscope.lint.draws import Kept, is_module, is_saved_by_class, kept_draws, saved_by_hand
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.source import Source
 from creditscope.lint.words import parts
@@ -17,10 +17,13 @@ def find(source: Source) -> Iterator[Hit]:
     Args:
         source: The file.
     """
+    saved = saved_by_hand(source)
     for kept in kept_draws(source):
         if kept.how in ("buffer", "parameter") or not is_module(source, kept.owner):
             continue
-        if not (kept.is_feedback or _is_drawn_once(kept)) or is_saved(source, kept):
+        if not (kept.is_feedback or _is_drawn_once(kept)) or kept.attribute in saved:
+            continue
+        if is_saved_by_class(source, kept):
             continue
         what = "a buffer that is not persistent" if kept.how == "hidden buffer" else "a plain attribute"
         yield Hit(
