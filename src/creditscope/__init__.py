@@ -1,1 +1,32 @@
-"""creditscope."""
+"""creditscope: train with backprop-free credit rules, measure what reaches every block, judge the claim.
+
+Public names are resolved when first used, so that reading and judging logs never loads torch.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "Audit": "creditscope.protocol.audit",
+    "Blocks": "creditscope.blocks",
+    "CreditscopeError": "creditscope.errors",
+    "Dataset": "creditscope.data",
+    "RunLog": "creditscope.records",
+    "RunSpec": "creditscope.records",
+    "audit": "creditscope.protocol.audit",
+    "load_data": "creditscope.data",
+    "load_logs": "creditscope.records.load",
+    "specs": "creditscope.sweeps.specs",
+    "train": "creditscope.sweeps.local",
+}
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'creditscope' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,7 +8,6 @@ import typer
 
 if TYPE_CHECKING:
     from creditscope.protocol.audit import Audit
-    from creditscope.records.load import Loaded
 
 
 class Format(StrEnum):
@@ -50,10 +49,9 @@ def audit(
 ) -> None:
     """Judge logs: trustworthy, walked back or incomplete, with reasons and what would settle what is open."""
     from creditscope.protocol.audit import audit as judge
-    from creditscope.records.load import load_logs
 
     thresholds, assumed = _numbers(set_, "--set"), _numbers(assume, "--assume")
-    result = judge(load_logs(logs), protocol.value, _baseline(baseline), thresholds, assumed)
+    result = judge(logs, protocol.value, _baseline(baseline), thresholds, assumed)
     typer.echo(_print(result, format_, timeline=timeline, decisions=decisions, sensitivity=sensitivity))
     for skipped in result.skipped:
         typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
@@ -78,16 +76,14 @@ def _print(result: "Audit", form: Format, *, timeline: bool, decisions: bool, se
     return render(shown, "md" if form is Format.md else "table", shutil.get_terminal_size((120, 24)).columns)
 
 
-def _baseline(text: str | None) -> "float | Loaded | None":
-    """A number, or the logs at a path."""
-    from creditscope.records.load import load_logs
-
+def _baseline(text: str | None) -> float | Path | None:
+    """A number, or the path of logs."""
     if text is None:
         return None
     try:
         return float(text)
     except ValueError:
-        return load_logs([Path(text)])
+        return Path(text)
 
 
 def _numbers(given: list[str] | None, option: str) -> dict[str, float]:

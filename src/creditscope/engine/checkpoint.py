@@ -81,7 +81,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise BadFile(f"{path.name}: not a readable checkpoint ({_short(error)}); delete it to start the run again") from None
+        raise BadFile(
+            f"{path.name}: not a readable checkpoint ({_short(error)}); delete it to start the run again"
+        ) from None
 
 
 def restore(fleet: Fleet, folder: Path) -> int:

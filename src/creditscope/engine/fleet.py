@@ -27,8 +27,6 @@ from creditscope.records import RunSpec
 from creditscope.rules import build_rule
 
 Factory = Callable[[RunSpec, Dataset], nn.Module]
-FIT_SAMPLES = 4096
-TEST_SAMPLES = 2048
 EVAL_CHUNK = 500
 
 
@@ -134,7 +132,8 @@ class Fleet:
         index = self.order.index_select(1, self.at)[:, 0]
         x = self.data.x_train[index]
         if self.spec.augment == "crop4+flip":
-            x = augment(x, *(draw.index_select(1, self.at)[:, 0] for draw in self.crops))
+            down, right, flip = (draw.index_select(1, self.at)[:, 0] for draw in self.crops)
+            x = augment(x, down, right, flip)
         x = self._inputs(x)
         y = self.targets.gather(1, index) if self.targets.ndim == 2 else self.targets[index]
         grads: dict[tuple[str, int], Tensor] = {}
@@ -156,7 +155,7 @@ class Fleet:
         forward = vmap(self._logits, in_dims=(0, None))
         losses, correct = [], []
         with self._precision(), torch.no_grad():
-            pairs = zip(self.data.x_test.split(EVAL_CHUNK), self.data.y_test.split(EVAL_CHUNK), strict=True)
+            pairs = zip(*(torch.split(t, EVAL_CHUNK) for t in (self.data.x_test, self.data.y_test)), strict=True)
             for x, y in pairs:
                 logits = forward(self.params, self._inputs(x))
                 losses.append(cross_entropy(logits.flatten(0, 1).double(), y.repeat(len(logits))).view(len(logits), -1))
@@ -196,6 +195,8 @@ class Fleet:
         assert spec.seed is not None
         assert spec.view is not None
         inside = run - group.start
+        n = spec.probe.n or 1024
+        fit, test = 4 * n, 2 * n
         own = epoch_order(spec.seed, 1, len(self.data.x_train), spec.batch)[0].to(self.device)
         return Snapshot(
             task=self.task,
@@ -203,7 +204,7 @@ class Fleet:
             init={name: p[run] for name, p in self.init.items()},
             rule=group.rule,
             feedback={name: f[inside] for name, f in group.feedback.items()},
-            probe=Batch(self._inputs(self.data.x_test[: spec.probe.n]), self.data.y_test[: spec.probe.n]),
+            probe=Batch(self._inputs(self.data.x_test[:n]), self.data.y_test[:n]),
             batch=spec.probe.batch or 128,
             view=spec.view,
             seed=spec.seed,
@@ -212,8 +213,8 @@ class Fleet:
             trained=self.trained[run],
             train=Batch(self._inputs(self.data.x_train[own]), self.data.y_train[own]),
             update=self._last_update(run, epoch),
-            fit=Batch(self._inputs(self.data.x_train[:FIT_SAMPLES]), self.data.y_train[:FIT_SAMPLES]),
-            test=Batch(self._inputs(self.data.x_test[:TEST_SAMPLES]), self.data.y_test[:TEST_SAMPLES]),
+            fit=Batch(self._inputs(self.data.x_train[:fit]), self.data.y_train[:fit]),
+            test=Batch(self._inputs(self.data.x_test[:test]), self.data.y_test[:test]),
         )
 
     def group_of(self, run: int) -> Group:
@@ -312,7 +313,7 @@ class Fleet:
         live = [*self.params.values(), *self.optimiser.first.values(), *self.optimiser.second.values()]
         kept = [t.clone() for t in (*live, self.loss_sum, self.at)]
         steps = int(self.optimiser.steps)
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):

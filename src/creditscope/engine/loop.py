@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from creditscope.blocks import Feedback
 from creditscope.engine.checkpoint import FleetState, restore
@@ -148,7 +149,9 @@ class FleetLoop:
         probe = self.fleet.specs[run].probe
         assert probe is not None
         snapshot = self.fleet.snapshot(run, epoch)
-        return measure_dear(snapshot, probe.redraws, probe.directions, keep_draws=last)
+        # A baseline is compared with, never judged: the nulls, the dearest of the dear, would decide nothing.
+        redraws = 0 if self.fleet.specs[run].is_baseline else probe.redraws
+        return measure_dear(snapshot, redraws, probe.directions, keep_draws=last)
 
     def _write(self, run: int, row: EpochRow | ProbeRow | EndRow) -> str | None:
         self.writers[run].append(row)
@@ -174,7 +177,7 @@ class FleetLoop:
         """Per run, how far each weight matrix of the blocks moved."""
         fleet = self.fleet
         names = [name for block in self._matrices for name in block]
-        moved = {name: movement(fleet.params[name], fleet.init[name]).tolist() for name in names}
+        moved = {name: vmap(movement)(fleet.params[name], fleet.init[name]).tolist() for name in names}
         return [
             Movement(
                 weights={name: moved[name][run] for name in names},

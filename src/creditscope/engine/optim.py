@@ -105,6 +105,7 @@ class FleetAdamW:
         """
         steps = float(self.steps)
         beta1, beta2 = self.spec.betas
-        first = self.first[name][run] / (1 - beta1**steps)
-        second = self.second[name][run] / (1 - beta2**steps)
-        return -lr * first / (second.sqrt() + self.spec.eps)
+        first: Tensor = self.first[name][run] / (1 - beta1**steps)
+        second: Tensor = self.second[name][run] / (1 - beta2**steps)
+        step: Tensor = first / (second.sqrt() + self.spec.eps) * -lr
+        return step

@@ -4,7 +4,7 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from creditscope.blocks import Batch, Blocks, Credit, CreditRule, Feedback, Params, Task
 from creditscope.records import RunSpec
@@ -12,7 +12,7 @@ from creditscope.records import RunSpec
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Per-sample cross-entropy, in nats."""
-    return F.cross_entropy(logits, y, reduction="none")
+    return functional.cross_entropy(logits, y, reduction="none")
 
 
 def assign_one(

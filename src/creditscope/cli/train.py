@@ -1,0 +1,98 @@
+"""``creditscope train``: train a preset or a list of methods, and log all of it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    preset: Annotated[
+        str, typer.Option(help="Which list of runs: demo, audit, penalty, snapshot or vit (see --dry-run).")
+    ] = "demo",
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            help="Methods instead of the preset's, separated by commas. "
+            "RULE[-rms][+penλ][@frozen|@readout|@lastK] with RULE one of bp, fa, fa-exact-head, fa-block, dfa: "
+            "e.g. bp,dfa-rms,dfa-rms+pen0.01,dfa-rms@frozen,bp@last2."
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "42,123,456",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="fashion-mini (bundled), fashion-mnist, cifar10, synthetic, or FILE.npz; default: the preset's."
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of data that is not bundled; default: the CREDITSCOPE_DATA variable.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs; default: the preset's.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path, typer.Option(help="Folder for logs and checkpoints.")] = Path("runs"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs that --out already holds.")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change a setting: width=128, depth=6, lr=1e-3, terminal_ln=false, targets=random, ..."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+) -> None:
+    """Train runs and leave one JSONL log and one checkpoint each. Runs of equal shape train as one stack.
+
+    Examples: `creditscope train --preset demo --out demo`; `creditscope train --preset penalty --data-dir ~/cifar10
+    --device cuda --out runs`; `creditscope train --rules bp,dfa-rms,dfa-rms@frozen --data mine.npz --set width=128`.
+    """
+    from creditscope.cli.display import TrainDisplay, print_plan, print_summary
+    from creditscope.data import load_data
+    from creditscope.sweeps.local import train as train_specs
+    from creditscope.sweeps.pack import pack
+    from creditscope.sweeps.presets import build_specs
+    from creditscope.sweeps.presets import preset as find_preset
+
+    chosen = find_preset(preset)
+    changes = parse_settings(set_ or [])
+    if epochs is not None:
+        changes["epochs"] = str(epochs)
+    dataset = load_data(data or chosen.data, data_dir)
+    methods = [m.strip() for m in rules.split(",")] if rules else None
+    specs = build_specs(chosen, dataset.spec, dataset.classes, methods, parse_seeds(seeds), changes)
+    if dry_run:
+        print_plan(pack(specs), len(specs))
+        return
+    with TrainDisplay() as display:
+        logs = train_specs(specs, out, data=dataset, device=device, resume=resume, progress=display)
+    print_summary(logs, out)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from the command line.
+
+    Args:
+        text: For example ``42,123``.
+    """
+    from creditscope.errors import BadInput
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInput(f"--seeds {text}: wanted whole numbers separated by commas, such as 42,123") from None
+
+
+def parse_settings(pairs: list[str]) -> dict[str, str]:
+    """``key=value`` settings from the command line.
+
+    Args:
+        pairs: For example ``["width=128"]``.
+    """
+    from creditscope.errors import BadInput
+
+    settings = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise BadInput(f"--set {pair}: wanted key=value, such as width=128")
+        settings[key] = value
+    return settings

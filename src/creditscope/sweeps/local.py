@@ -1,0 +1,170 @@
+"""Train a list of specs on this machine: load the data, pack fleets, loop, leave logs."""
+
+import fcntl
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Protocol
+
+import torch
+from torch import nn
+
+from creditscope.data import load_data
+from creditscope.data.dataset import Dataset
+from creditscope.engine.fleet import Factory, Fleet
+from creditscope.engine.loop import FleetLoop, OnRow, Progress
+from creditscope.errors import BadInput, CannotWrite
+from creditscope.models import build_model
+from creditscope.records import RunLog, RunSpec
+from creditscope.sweeps.pack import plan_fleets
+
+Load = Callable[[str], Dataset]
+
+
+class Quiet:
+    """A progress display that shows nothing."""
+
+    def plan(self, fleets: Sequence[Sequence[RunSpec]], total_runs: int) -> None:
+        """The fleets about to be trained."""
+
+    def stage(self, fleet: Fleet, epoch: int, doing: str) -> None:
+        """The fleet begins something."""
+
+    def step(self, fleet: Fleet) -> None:
+        """One step is done."""
+
+
+class PlanProgress(Progress, Protocol):
+    """A progress display that also hears the plan."""
+
+    def plan(self, fleets: Sequence[Sequence[RunSpec]], total_runs: int) -> None:
+        """The fleets about to be trained, and how many runs were asked for."""
+
+
+def train(
+    specs: Iterable[RunSpec],
+    out: Path | str,
+    *,
+    data: Dataset | None = None,
+    model: Factory | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    on_row: OnRow | None = None,
+    progress: PlanProgress | None = None,
+) -> list[RunLog]:
+    """Train runs and return their logs.
+
+    Args:
+        specs: The runs; those of equal shapes are stacked.
+        out: Folder for logs and checkpoints; made if need be.
+        data: The data set of every run; None: each spec's, by name (``CREDITSCOPE_DATA`` names the folder).
+        model: Builds a run's model from (spec, data set); None: the spec's own model.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        resume: Go on with runs that the folder already holds.
+        on_row: Hears every row; a text it returns stops that run.
+        progress: Hears what is going on.
+    """
+    folder = _open_folder(Path(out))
+    where = pick_device(device)
+    progress = progress or Quiet()
+    loaded: dict[str, Dataset] = {}
+
+    def load(name: str) -> Dataset:
+        if data is not None:
+            return data
+        if name not in loaded:
+            loaded[name] = load_data(name)
+        return loaded[name]
+
+    runs = list(dict.fromkeys(_with_data(spec, load) for spec in specs))
+    if not runs:
+        raise BadInput("no run to train: wanted at least one method and one seed")
+    with _lock(folder):
+        fleets = plan_fleets(folder, runs, resume)
+        progress.plan(fleets, len(runs))
+        for members in fleets:
+            shared = load(_data_name(members[0]))
+            before = torch.get_num_threads()
+            torch.set_num_threads(_threads(folder, members) or before)
+            try:
+                fleet = Fleet(members, shared, model or default_model, where)
+                FleetLoop(fleet, folder, on_row or (lambda header, row: None), progress).run(resume)
+            finally:
+                torch.set_num_threads(before)
+    return [RunLog.read(folder / f"{spec.run_id}.jsonl") for spec in runs]
+
+
+def default_model(spec: RunSpec, data: Dataset) -> nn.Module:
+    """The model that a spec names.
+
+    Args:
+        spec: The run.
+        data: Its data set, which gives the input shape and the number of classes.
+    """
+    assert data.spec.shape is not None
+    return build_model(
+        spec.model or "", data.spec.shape, data.classes, spec.width or 1, spec.depth or 1, spec.terminal_ln is not False
+    )
+
+
+def pick_device(name: str) -> torch.device:
+    """The device to train on.
+
+    Args:
+        name: ``auto``: CUDA where there is one, else the CPU.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device {name}: wanted auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: this torch sees no CUDA device; use --device cpu or auto")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _with_data(spec: RunSpec, load: Load) -> RunSpec:
+    """The spec with the data set's hashes filled in, refused when it names other content."""
+    data = load(_data_name(spec))
+    named = spec.data
+    if named is not None and named.hash_train not in (None, data.spec.hash_train):
+        raise BadInput(f"data {named.name!r} is not the data this run was specified on (its content hash differs)")
+    return spec.model_copy(update={"data": data.spec, "classes": data.classes})
+
+
+def _data_name(spec: RunSpec) -> str:
+    if spec.data is None:
+        raise BadInput("a run without data cannot be trained; name a data set in its spec")
+    return spec.data.name
+
+
+def _threads(folder: Path, members: Sequence[RunSpec]) -> int | None:
+    """The thread count a fleet was begun with: a bitwise resume needs the same."""
+    path = folder / f"{members[0].run_id}.jsonl"
+    return RunLog.read(path).header.threads if path.exists() else None
+
+
+def _open_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(
+            f"--out {folder.name}: cannot be made ({error.strerror}); choose a folder you can write"
+        ) from None
+    return folder
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the folder while training: two writers would tear each other's logs."""
+    try:
+        file: IO[str] = (folder / ".lock").open("w")
+    except OSError as error:
+        raise CannotWrite(
+            f"--out {folder.name}: cannot write there ({error.strerror}); choose another folder"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CannotWrite(
+                f"--out {folder.name}: another creditscope is training there; wait or choose another"
+            ) from None
+        yield
