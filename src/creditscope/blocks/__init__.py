@@ -2,7 +2,7 @@
 
 from creditscope.blocks.cut import Blocks, Params, Pass
 from creditscope.blocks.observe import Observation, observe
-from creditscope.blocks.rule import Batch, Credit, CreditRule, Feedback, LossFn, Task, published_index
+from creditscope.blocks.rule import Batch, Credit, CreditRule, Feedback, LossFn, Spread, Task, published_index
 from creditscope.blocks.snapshot import Snapshot
 from creditscope.blocks.views import VIEWS, view_signal, view_state
 
@@ -18,6 +18,7 @@ __all__ = [
     "Params",
     "Pass",
     "Snapshot",
+    "Spread",
     "Task",
     "observe",
     "published_index",

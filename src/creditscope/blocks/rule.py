@@ -22,6 +22,18 @@ class Batch(NamedTuple):
     y: Tensor
 
 
+class Spread(NamedTuple):
+    """How one feedback matrix is drawn: independent N(0, sd²) entries.
+
+    Args:
+        shape: Its shape.
+        sd: Standard deviation of an entry.
+    """
+
+    shape: tuple[int, ...]
+    sd: float
+
+
 class Credit(NamedTuple):
     """What a rule assigns on one batch.
 
@@ -97,14 +109,27 @@ class CreditRule(ABC):
         """How the feedback is drawn (without seed and hash)."""
 
     @abstractmethod
+    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
+        """Which matrices the rule feeds back through, and how wide each is drawn.
+
+        Args:
+            task: What is trained.
+            params: Parameters at initialisation.
+        """
+
     def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
-        """Draw the fixed feedback.
+        """Draw the fixed feedback: on the CPU and in float64, so the same on every device and in every dtype.
 
         Args:
             task: What is trained.
             params: Parameters at initialisation.
             generator: CPU generator of the run's feedback stream.
         """
+        like = next(iter(params.values()))
+        return {
+            name: (torch.randn(shape, generator=generator, dtype=torch.float64) * sd).to(like)
+            for name, (shape, sd) in self.spreads(task, params).items()
+        }
 
     @abstractmethod
     def assign(self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor | None) -> Credit:

@@ -237,6 +237,8 @@ class Fleet:
     def _probe(self) -> list[Batch]:
         assert self.spec.probe is not None
         n, size = self.spec.probe.n or 1024, self.spec.probe.batch or 128
+        if self.device.type == "cuda":
+            size = n  # samples are independent: the batches are a matter of speed alone
         x, y = self._inputs(self.data.x_test[:n]), self.data.y_test[:n]
         return [Batch(*pair) for pair in zip(torch.split(x, size), torch.split(y, size), strict=True)]
 

@@ -135,7 +135,7 @@ class FleetLoop:
             writer.create(header)
         broken = _nonfinite(row)
         reason = self._write(run, row)
-        if not broken and is_dear(epoch, epochs, header.spec.probe.dear if header.spec.probe else None):
+        if not broken and is_dear(epoch, epochs, self._dear_epochs(run)):
             self.progress.stage(self.fleet, epoch, "probe")
             reason = self._write(run, self._dear(run, epoch, epoch == epochs)) or reason
         if broken:
@@ -145,13 +145,15 @@ class FleetLoop:
         elif epoch == epochs:
             self._finish(run, "finished", epoch, None, row, correct)
 
+    def _dear_epochs(self, run: int) -> tuple[int, ...] | None:
+        """A baseline is compared with, never judged: it is probed dearly at its last epoch alone."""
+        spec = self.fleet.specs[run]
+        return () if spec.is_baseline or spec.probe is None else spec.probe.dear
+
     def _dear(self, run: int, epoch: int, last: bool) -> ProbeRow:
         probe = self.fleet.specs[run].probe
         assert probe is not None
-        snapshot = self.fleet.snapshot(run, epoch)
-        # A baseline is compared with, never judged: the nulls, the dearest of the dear, would decide nothing.
-        redraws = 0 if self.fleet.specs[run].is_baseline else probe.redraws
-        return measure_dear(snapshot, redraws, probe.directions, keep_draws=last)
+        return measure_dear(self.fleet.snapshot(run, epoch), probe.redraws, probe.directions, keep_draws=last)
 
     def _write(self, run: int, row: EpochRow | ProbeRow | EndRow) -> str | None:
         self.writers[run].append(row)

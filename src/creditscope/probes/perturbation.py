@@ -66,8 +66,8 @@ class RhoProbe(Probe):
         steps = EPSILON * _medians(twin)
         rows: list[list[Tensor]] = [[], [], []]
         for level, g in enumerate(references_in_view(twin)):
-            generator = stream(snapshot.seed, snapshot.epoch, f"rho/{level}")
-            noise = gaussian(tuple(g.shape), generator, g.device)
+            generator = stream(snapshot.seed, snapshot.epoch, f"rho/{level}", g.device)
+            noise = gaussian(tuple(g.shape), generator)
             signals = (credit[level] if credit else torch.zeros_like(g), g, noise)
             for row, value in zip(rows, self._at(twin, level, signals, steps[level], generator), strict=True):
                 row.append(value)
@@ -90,7 +90,7 @@ class RhoProbe(Probe):
         changes = []
         for rows in _chunks(len(h), max(1, _ENTRIES // (m * math.prod(shape)))):
             width = signals[0].shape[1]
-            directions = units(gaussian((len(h[rows]), m, width), generator, h.device))[0]
+            directions = units(gaussian((len(h[rows]), m, width), generator))[0]
             moved = h[rows].repeat_interleave(m, dim=0) + step * lift(directions.flatten(0, 1), shape, view)
             after = twin.tail_loss(level, moved, y[rows].repeat_interleave(m, dim=0))
             before = twin.tail_loss(level, h[rows], y[rows])
@@ -122,7 +122,7 @@ class NudgeProbe(Probe):
         sizes = ETA * _medians(twin)
         against: list[list[Tensor]] = [[], [], []]
         for level, g in enumerate(references_in_view(twin)):
-            noise = gaussian(tuple(g.shape), stream(snapshot.seed, snapshot.epoch, f"nudge/{level}"), g.device)
+            noise = gaussian(tuple(g.shape), stream(snapshot.seed, snapshot.epoch, f"nudge/{level}", g.device))
             signals = (credit[level] if credit else None, g, noise)
             for row, value in zip(against, _changes(twin, level, signals, sizes[level]), strict=True):
                 row.append(value)

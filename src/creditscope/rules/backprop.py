@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.func import vjp
 
-from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Task, observe
+from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Spread, Task, observe
 from creditscope.records import FeedbackSpec
 from creditscope.rules.block_rule import penalty_signal
 
@@ -25,7 +24,7 @@ class Backprop(CreditRule):
         """No feedback."""
         return FeedbackSpec()
 
-    def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
+    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
         """No feedback to draw."""
         return {}
 

@@ -3,13 +3,12 @@
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from creditscope.blocks import Batch, Feedback, Params, Task
+from creditscope.blocks import Batch, Feedback, Params, Spread, Task
 from creditscope.errors import BadInput
 from creditscope.records import FeedbackSpec
-from creditscope.rules.block_rule import BlockRule, normal, top_gradient
+from creditscope.rules.block_rule import BlockRule, top_gradient
 
 
 @dataclass(frozen=True)
@@ -26,16 +25,15 @@ class BlockFeedback(BlockRule):
         """L square matrices."""
         return FeedbackSpec(dist="normal", scale="1/sqrt(width)")
 
-    def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
-        """Draw M_0..M_{L−1}."""
+    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
+        """M_0..M_{L−1}."""
         if len(set(task.shapes)) != 1 or len(task.shapes[0]) > 2:
             raise BadInput(
                 f"fa-block wants vectors or tokens of one shape at every state, got {task.shapes}; "
                 f"use fa or dfa for this model"
             )
-        like, width = next(iter(params.values())), task.shapes[0][-1]
-        sd = 1 / math.sqrt(width)
-        return {f"M.{level}": normal((width, width), sd, generator, like) for level in range(task.blocks.depth)}
+        width = task.shapes[0][-1]
+        return {f"M.{level}": Spread((width, width), 1 / math.sqrt(width)) for level in range(task.blocks.depth)}
 
     def signals(
         self, task: Task, params: Params, feedback: Feedback, error: Tensor, top: Tensor, batch: Batch

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 
-import torch
 from torch import Tensor
 from torch.func import vjp
 
@@ -66,8 +65,3 @@ def penalty_signal(branch: Tensor, penalty: Tensor) -> Tensor:
     """∂/∂f of λ·‖f‖² per sample, summed over features and averaged over tokens where there are any."""
     tokens = branch.shape[1] if branch.ndim == 3 else 1
     return branch.detach() * (2 * penalty / tokens)
-
-
-def normal(shape: tuple[int, ...], sd: float, generator: torch.Generator, like: Tensor) -> Tensor:
-    """A Gaussian matrix drawn on the CPU from a seeded stream, then moved: the same on every device."""
-    return (torch.randn(shape, generator=generator, dtype=torch.float64) * sd).to(like)

@@ -3,13 +3,12 @@
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from creditscope.blocks import Batch, Feedback, Params, Task
+from creditscope.blocks import Batch, Feedback, Params, Spread, Task
 from creditscope.records import FeedbackSpec
 from creditscope.records.method import CreditNorm
-from creditscope.rules.block_rule import BlockRule, normal
+from creditscope.rules.block_rule import BlockRule
 
 RMS_EPS = 1e-6
 _EMBEDDING = "B.embedding"
@@ -38,14 +37,13 @@ class DirectFeedback(BlockRule):
         """L matrices of C rows."""
         return FeedbackSpec(dist="normal", scale="1/sqrt(classes)")
 
-    def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
-        """Draw B_0..B_{L−1}, then the embedding's own if it needs one."""
-        like = next(iter(params.values()))
+    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
+        """B_0..B_{L−1}, then the embedding's own if it needs one."""
         sd = 1 / math.sqrt(task.outputs)
         widths = {f"B.{level}": math.prod(_receiving(shape)) for level, shape in enumerate(task.shapes[1:])}
         if _receiving(task.shapes[0]) != _receiving(task.shapes[1]):
             widths[_EMBEDDING] = math.prod(_receiving(task.shapes[0]))
-        return {name: normal((task.outputs, width), sd, generator, like) for name, width in widths.items()}
+        return {name: Spread((task.outputs, width), sd) for name, width in widths.items()}
 
     def signals(
         self, task: Task, params: Params, feedback: Feedback, error: Tensor, top: Tensor, batch: Batch

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
-from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Task
+from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Spread, Task
 from creditscope.blocks.cut import Blocks, hooks
 from creditscope.blocks.observe import zero_taps
 from creditscope.errors import BadInput
 from creditscope.records import FeedbackSpec
-from creditscope.rules.block_rule import normal, penalty_signal
+from creditscope.rules.block_rule import penalty_signal
 from creditscope.rules.linear_maps import linear_maps
 
 
@@ -44,12 +44,11 @@ class FeedbackAlignment(CreditRule):
         """One matrix per linear map."""
         return FeedbackSpec(dist="normal", scale="standard deviation of each weight at initialisation")
 
-    def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
-        """Draw one matrix per linear map that has something trainable before it."""
-        maps = linear_maps(task, params)
+    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
+        """One matrix per linear map that has something trainable before it."""
         return {
-            f"B.{name}": normal(tuple(weight.shape), _spread(name, weight), generator, weight)
-            for name, weight, after_blocks in maps
+            f"B.{name}": Spread(tuple(weight.shape), _spread(name, weight))
+            for name, weight, after_blocks in linear_maps(task, params)
             if not (self.exact_head and after_blocks)
         }
 
