@@ -15,9 +15,10 @@ from creditscope.protocol.facts import Assumptions
 from creditscope.protocol.present import Section, heading, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
 from creditscope.protocol.sensitivity import Stays, stays
+from creditscope.protocol.slim import slim
 from creditscope.protocol.timeline import RunTimeline, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
-from creditscope.records.load import Loaded, Skipped, load_logs
+from creditscope.records.load import Loaded, Skipped, load_logs, without_collection
 from creditscope.records.log import RunLog
 
 Logs = Loaded | RunLog | str | Path | Iterable[RunLog | str | Path]
@@ -167,6 +168,11 @@ def audit(
     """
     chosen = protocol_named(protocol, thresholds)
     assumed = Assumptions.of(assume or {})
+    with without_collection():
+        return _audit(logs, chosen, baseline, assumed)
+
+
+def _audit(logs: Logs, chosen: Protocol, baseline: float | Logs | None, assumed: Assumptions) -> Audit:
     loaded = _collect(logs)
     skipped = loaded.skipped
     against: float | Sequence[RunLog] | None
@@ -198,7 +204,7 @@ def _collect(logs: Logs) -> Loaded:
     if isinstance(logs, RunLog):
         return Loaded((logs,))
     items = [logs] if isinstance(logs, (str, Path)) else list(logs)
-    loaded = load_logs(Path(item) for item in items if not isinstance(item, RunLog))
+    loaded = load_logs((Path(item) for item in items if not isinstance(item, RunLog)), slim)
     return Loaded((*(item for item in items if isinstance(item, RunLog)), *loaded.logs), loaded.skipped)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 from typing import Literal
 
@@ -96,7 +97,7 @@ class Cell:
         """The seeds, in order."""
         return tuple(run.spec.seed for run in self.runs)
 
-    @property
+    @cached_property
     def members(self) -> tuple[tuple[RunLog, RunFacts], ...]:
         """Each run with its facts."""
         return tuple((run, RunFacts.of(run, self.assume)) for run in self.runs)
@@ -136,7 +137,7 @@ def build_cells(
         if run.spec.train_last not in (0, None):
             raise BadInput(f"--baseline wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them")
     known = {id(run) for run in given}
-    pool = [*(run for run in logs if id(run) not in known and run.spec.is_baseline), *given]
+    pool = _Pool([*(run for run in logs if id(run) not in known and run.spec.is_baseline), *given], logs)
     groups: dict[tuple[Role, str], list[RunLog]] = {}
     for run in [*(run for run in logs if id(run) not in known), *given]:
         role: Role = "baseline" if run.spec.is_baseline or id(run) in known else "claim"
@@ -150,14 +151,34 @@ def build_cells(
             continue
         spec = runs[0].spec
         found, why = _baseline(spec, pool, number)
-        cells.append(Cell(tuple(runs), role, found, _beside(spec, logs, pool), why, assume))
+        cells.append(Cell(tuple(runs), role, found, _beside(spec, pool), why, assume))
     return tuple(sorted(cells, key=lambda cell: cell.role != "claim"))
 
 
-def _baseline(spec: RunSpec, pool: Sequence[RunLog], number: float | None) -> tuple[Baseline | None, str]:
+class _Pool:
+    """Runs to compare with, by match key; a key costs a hash, so each is taken once."""
+
+    def __init__(self, baselines: Sequence[RunLog], logs: Sequence[RunLog]) -> None:
+        self.frozen = [run for run in baselines if run.spec.train_embedding is not False]
+        self.by_key = _by_key(self.frozen)
+        self.readout = _by_key(run for run in baselines if run.spec.train_embedding is False and run.finished)
+        self.bp = _by_key(
+            run
+            for run in logs
+            if run.spec.rule == "bp" and run.finished and run.spec.train_last in ("all", None, run.spec.depth)
+        )
+
+
+def _by_key(runs: Iterable[RunLog]) -> dict[str, list[RunLog]]:
+    found: dict[str, list[RunLog]] = {}
+    for run in runs:
+        found.setdefault(run.spec.match_key, []).append(run)
+    return found
+
+
+def _baseline(spec: RunSpec, pool: _Pool, number: float | None) -> tuple[Baseline | None, str]:
     """The runs that match by ``match_key``, else the bare number, else why there is none."""
-    frozen = [run for run in pool if run.spec.train_embedding is not False]
-    same = [run for run in frozen if run.spec.match_key == spec.match_key]
+    same = pool.by_key.get(spec.match_key, [])
     finished = tuple(run for run in same if run.finished)
     if finished:
         unknown = tuple(name for name in _MUST_BE_KNOWN if getattr(spec, name) is None)
@@ -166,9 +187,9 @@ def _baseline(spec: RunSpec, pool: Sequence[RunLog], number: float | None) -> tu
         return Baseline(accuracy=float(number)), ""
     if same:
         return None, f"the matching frozen runs are unfinished ({', '.join(run.name for run in same)})"
-    if not frozen:
+    if not pool.frozen:
         return None, "no frozen-blocks run among the logs"
-    differing = min((_differences(spec, run.spec) for run in frozen), key=len)
+    differing = min((_differences(spec, runs[0].spec) for runs in pool.by_key.values()), key=len)
     return None, f"no frozen-blocks run matches; the nearest differs in {', '.join(differing)}"
 
 
@@ -180,20 +201,14 @@ def _differences(claim: RunSpec, other: RunSpec) -> list[str]:
     return [name for name in names if getattr(claim, name) != getattr(other, name)] or ["nothing that is logged"]
 
 
-def _beside(spec: RunSpec, logs: Sequence[RunLog], pool: Sequence[RunLog]) -> Beside:
+def _beside(spec: RunSpec, pool: _Pool) -> Beside:
     """The backprop-trained relatives of a claim and the readout-only runs, finished ones only."""
     bp_key = spec.model_copy(
         update={"rule": "bp", "credit_norm": _bp_norm(spec), "penalty": _no_penalty(spec)}
     ).match_key
-    own_key = spec.match_key
-    bp = [run for run in (*logs, *pool) if run.spec.rule == "bp" and run.finished and run.spec.match_key == bp_key]
-    readout = [run for run in pool if run.finished and run.spec.train_embedding is False]
-    return Beside(
-        bp_frozen=_once(run for run in bp if run.spec.train_last == 0 and run.spec.train_embedding is not False),
-        readout=_once(run for run in readout if run.spec.match_key == own_key)
-        or _once(run for run in readout if run.spec.match_key == bp_key),
-        bp=_once(run for run in bp if run.spec.train_last in ("all", None, run.spec.depth)),
-    )
+    frozen = [run for run in pool.by_key.get(bp_key, []) if run.finished]
+    readout = pool.readout.get(spec.match_key) or pool.readout.get(bp_key) or []
+    return Beside(bp_frozen=tuple(frozen), readout=tuple(readout), bp=tuple(pool.bp.get(bp_key, [])))
 
 
 def _bp_norm(spec: RunSpec) -> str | None:
@@ -202,7 +217,3 @@ def _bp_norm(spec: RunSpec) -> str | None:
 
 def _no_penalty(spec: RunSpec) -> float | None:
     return None if spec.penalty is None else 0.0
-
-
-def _once(runs: Iterable[RunLog]) -> tuple[RunLog, ...]:
-    return tuple({id(run): run for run in runs}.values())

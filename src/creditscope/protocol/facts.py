@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.records.layouts import PENALTY_BLOCKS, PUBLISHED_PROBE_SIZE
@@ -73,7 +74,7 @@ class RunFacts:
         first = log.epochs[0] if log.epochs else None
         return cls(log.header, assume, initial_stream(first))
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         """L: stated by the log, else assumed, else the penalty layout's."""
         return self.header.spec.depth or self.assume.blocks or PENALTY_BLOCKS
@@ -86,7 +87,7 @@ class RunFacts:
         given = "assumed by the user" if self.assume.blocks else "the penalty layout's default"
         return f"L = {self.blocks} ({given}; the log does not state it)"
 
-    @property
+    @cached_property
     def units_known(self) -> bool:
         """Whether the log says how its gradients were reduced."""
         probe = self.header.spec.probe
@@ -94,7 +95,7 @@ class RunFacts:
             probe.reduction == "sum" or (probe.reduction == "mean" and probe.batch is not None)
         )
 
-    @property
+    @cached_property
     def reference_factor(self) -> float:
         """What turns the logged gradient norms into sum-reduced per-sample ones."""
         probe = self.header.spec.probe
@@ -141,6 +142,6 @@ def diverged_at(row: EpochRow) -> str | None:
             return f"{path} became {kind} at epoch {row.epoch}"
     for name, norms in (("hidden", row.hidden), ("reference", row.reference)):
         for state, value in enumerate(norms.median if norms is not None else ()):
-            if value is not None and not math.isfinite(value):
+            if value is not None and value - value != 0:  # NaN or infinite, without a call
                 return f"{name}.median[{state}] became {value} at epoch {row.epoch}"
     return None

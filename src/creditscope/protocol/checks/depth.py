@@ -227,7 +227,8 @@ def _opponent(cell: Cell, margins: Margins, run: RunLog) -> float:
 
 
 def _details(cell: Cell, margins: Margins, estimate: Estimate, threshold: float) -> dict[str, Any]:
-    needed = seeds_needed_range(estimate, threshold)
+    is_open = estimate.low < threshold <= estimate.high
+    needed = seeds_needed_range(estimate, threshold) if is_open else None
     frozen, bp, bp_frozen = (
         _baseline_mean(cell, margins),
         mean_accuracy(cell.beside.bp),

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Check, Evidence, Grade, History, Outcome, Ruling, SeedOutcome, worst
@@ -245,8 +245,9 @@ def _read_block(facts: RunFacts, block: int, probe: ProbeRow | None, row: EpochR
     observed, p = finite(_at(null.observed, state)), finite(_at(null.p, state))
     if observed is None:
         return BlockCredit(block, "unknown", why=f"no cosine at state {state}")
-    values = [v for v in null.draws[state] if v is not None] if null.draws and len(null.draws) > state else []
-    draws = np.asarray(values, dtype=float) if values else None
+    values = np.asarray(null.draws[state] if null.draws and len(null.draws) > state else [], dtype=float)
+    values = values[np.isfinite(values)]
+    draws = values if len(values) else None
     if draws is None and p is None:
         return BlockCredit(block, "unknown", why=f"no null at state {state}")
     mean, sd = finite(_at(null.mean, state)), finite(_at(null.sd, state))
@@ -295,7 +296,7 @@ def _normal(seeds: list[BlockCredit], block: int, cosine: float) -> BlockTest:
     if len(means) < len(seeds) or len(sds) < len(seeds):
         return BlockTest(block, "unknown", cosine, None, why="the null's redraws are not logged")
     sd = math.sqrt(sum(value**2 for value in sds)) / len(sds)
-    p = float(stats.norm.sf(cosine, fmean(means), sd)) if sd > 0 else float(cosine <= fmean(means))
+    p = float(special.ndtr((fmean(means) - cosine) / sd)) if sd > 0 else float(cosine <= fmean(means))
     return BlockTest(block, "ok", cosine, p, grade=Grade.PROXY, why="null taken as normal: its redraws are not logged")
 
 

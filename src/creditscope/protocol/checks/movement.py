@@ -23,27 +23,25 @@ class MovementCheck(EpochCheck):
         movement = row.movement
         if movement is None:
             return Evidence.missing("no movement of weights is logged")
-        blocks = [
-            (block, [finite(movement.weights.get(name)) for name in names])
+        parts = [
+            (*_largest([finite(movement.weights.get(name)) for name in names]), block)
             for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True))
             if trains and names
         ]
-        if not blocks:
+        if not parts:
             return Evidence.missing("no block with weight matrices trains")
-        parts = [(_block(values), block) for block, values in blocks]
-        evidence, block = min(parts, key=lambda part: (part[0].high, part[0].low))
-        low = min(part.low for part, _ in parts)
-        grade = Grade.EXACT if low == evidence.high else Grade.BOUNDED
-        return Evidence(evidence.value, low, evidence.high, grade, (f"at block {block}",))
+        high, value, block = min(parts)
+        low = min(value for _, value, _ in parts)
+        grade = Grade.EXACT if low == high else Grade.BOUNDED
+        return Evidence(value, low, high, grade, (f"at block {block}",))
 
     def settles(self, evidence: Evidence) -> str:
         """What to log."""
         return "log min_c ‖θ(t) − c·θ(0)‖/‖θ(0)‖ of every weight matrix of every trained block"
 
 
-def _block(values: list[float | None]) -> Evidence:
-    """The largest movement of one block; unknown matrices leave it open upwards."""
+def _largest(values: list[float | None]) -> tuple[float, float]:
+    """Upper end and known part of one block's largest movement; an unknown matrix leaves it open upwards."""
     known = [value for value in values if value is not None]
     largest = max(known, default=0.0)
-    high = largest if len(known) == len(values) else math.inf
-    return Evidence(largest if known else None, largest, high, Grade.BOUNDED)
+    return (largest if len(known) == len(values) else math.inf), largest

@@ -35,7 +35,7 @@ class Scale(EpochCheck):
     def judge_run(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
         """As every point check; a run whose norms were ever non-finite is diverged and fires."""
         outcome = super().judge_run(run, facts)
-        found = _divergence(run)
+        found = _divergence(run, outcome.history.first is not None)
         if found is None:
             return outcome
         epoch, what = found
@@ -105,9 +105,9 @@ def _from_growth(growth: list[float | None]) -> Evidence:
     return Evidence(value, value, math.inf, Grade.BOUNDED, (note,))
 
 
-def _divergence(run: RunLog) -> tuple[int, str] | None:
-    """The epoch at which a run diverged, and how; None when it did not."""
-    for row in run.epochs:
+def _divergence(run: RunLog, fired: bool) -> tuple[int, str] | None:
+    """The epoch at which a run diverged, and how; None when it did not. A row that diverged has always fired."""
+    for row in run.epochs if fired else ():
         if what := diverged_at(row):
             return row.epoch, what
     if run.end is not None and run.end.status == "diverged":
