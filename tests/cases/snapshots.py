@@ -64,4 +64,5 @@ def conv_snapshot(method: str = "dfa", n: int = 12) -> Snapshot:
 def in_run_dtype(snapshot: Snapshot, dtype: torch.dtype) -> Snapshot:
     """The same run as if it had been trained in another dtype: everything rounded, nothing shared."""
     there = snapshot.in_dtype(dtype)
-    return replace(there, init={name: p.to(dtype) for name, p in (snapshot.init or {}).items()})
+    fit, test = (Batch(b.x.to(dtype), b.y) for b in (snapshot.fit, snapshot.test))
+    return replace(there, init={name: p.to(dtype) for name, p in (snapshot.init or {}).items()}, fit=fit, test=test)

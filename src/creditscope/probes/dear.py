@@ -55,7 +55,9 @@ def measure_dear(snapshot: Snapshot, redraws: int, directions: int, keep_draws: 
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     guards = Guards(snapshot)
-    with torch.no_grad():
+    # A model left in training mode may draw dropout masks from the global stream.
+    devices = [p.device for p in snapshot.params.values() if p.is_cuda][:1]
+    with torch.no_grad(), torch.random.fork_rng(devices):
         for probe in dear_probes(redraws, directions, keep_draws):
             try:
                 guards.check(probe.needs)

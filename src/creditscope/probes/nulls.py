@@ -152,8 +152,10 @@ def redrawable(snapshot: Snapshot, redraws: int) -> CreditRule:
     return snapshot.rule
 
 
-def redraw(snapshot: Snapshot, rule: CreditRule, name: str) -> Iterator[Feedback]:
-    """Fresh feedback sets without end, drawn as the run's own was, but where they are used.
+def redraw(
+    snapshot: Snapshot, rule: CreditRule, name: str, redraws: int, entries: int
+) -> Iterator[tuple[slice, Feedback]]:
+    """Fresh feedback, drawn as the run's own was, but where it is used: as many sets at once as memory allows.
 
     A null needs many draws, not the same ones on every device: moving them there would cost more than the null.
 
@@ -161,15 +163,27 @@ def redraw(snapshot: Snapshot, rule: CreditRule, name: str) -> Iterator[Feedback
         snapshot: The run.
         rule: Its rule.
         name: Name of the stream.
+        redraws: K.
+        entries: Numbers that one redraw will take beside its feedback.
+
+    Returns:
+        Which of the K redraws, and their feedback stacked on a first axis.
     """
     like = next(iter(snapshot.params.values()))
     generator = stream(snapshot.seed, snapshot.epoch, name, like.device)
-    spreads = rule.spreads(snapshot.task, snapshot.init or {})
-    while True:
-        yield {
-            key: torch.randn(shape, generator=generator, device=like.device).to(like.dtype) * sd
-            for key, (shape, sd) in spreads.items()
-        }
+    init = {key: p.to(like.dtype) for key, p in (snapshot.init or {}).items()}
+    spreads = rule.spreads(snapshot.task, init)
+    bound = _ENTRIES_GPU if like.is_cuda else _ENTRIES_CPU
+    size = max(1, bound // (entries + sum(math.prod(shape) for shape, _ in spreads.values())))
+    for start in range(0, redraws, size):
+        count = min(size, redraws - start)
+        yield (
+            slice(start, start + count),
+            {
+                key: torch.randn((count, *shape), generator=generator, device=like.device).to(like.dtype).mul_(sd)
+                for key, (shape, sd) in spreads.items()
+            },
+        )
 
 
 def redrawn_cosines(
@@ -195,7 +209,7 @@ def redrawn_cosines(
     sums = torch.zeros(2, redraws, depth + 1, dtype=torch.float64, device=snapshot.probe.x.device)
     counts = torch.zeros_like(sums)
     entries = sum(math.prod(shape) for shape in snapshot.task.shapes) * min(n, _SAMPLES)
-    for rows, chunk in _chunks(snapshot, redraw(snapshot, rule, "null"), redraws, entries):
+    for rows, chunk in redraw(snapshot, rule, "null", redraws, entries):
         for samples in (slice(start, start + _SAMPLES) for start in range(0, n, _SAMPLES)):
             signals = vmap(_delivery(snapshot, rule, samples))(chunk)
             for level, signal in enumerate(signals):
@@ -255,20 +269,9 @@ def _redrawn_gradients(
     cost = states + sum(p.numel() for p in params.values())
     rows = [
         torch.stack([cosines(c, g)[0] for c, g in zip(vmap(assign)(chunk), reference, strict=True)], dim=1)
-        for _, chunk in _chunks(twin, redraw(twin, rule, "gradient-null"), redraws, cost)
+        for _, chunk in redraw(twin, rule, "gradient-null", redraws, cost)
     ]
     return torch.cat(rows)
-
-
-def _chunks(
-    snapshot: Snapshot, fresh: Iterator[Feedback], redraws: int, entries: int
-) -> Iterator[tuple[slice, Feedback]]:
-    """Redraws stacked on a first axis, as many at once as the memory bound allows."""
-    bound = _ENTRIES_GPU if snapshot.probe.x.is_cuda else _ENTRIES_CPU
-    size = max(1, bound // (entries + sum(f.numel() for f in snapshot.feedback.values())))
-    for start in range(0, redraws, size):
-        sets = [next(fresh) for _ in range(min(size, redraws - start))]
-        yield slice(start, start + len(sets)), {name: torch.stack([one[name] for one in sets]) for name in sets[0]}
 
 
 def null_test(observed: Tensor, null: Tensor, fixed: list[bool], keep_draws: bool) -> NullTest:

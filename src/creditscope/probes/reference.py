@@ -96,8 +96,8 @@ class DriftProbe(Probe):
         g = references_in_view(exact_twin(snapshot))[state]
         if len(g) < 3:
             raise NotMeasured(f"drift wants at least 3 probe samples, got {len(g)}; raise probe.n")
-        if not bool((g != g[0]).any()):
-            raise NotMeasured(f"zero-vector: the reference at state {state} is the same for every sample")
+        if not bool(g.any()):
+            raise NotMeasured(f"zero-vector: the reference at state {state} is zero for every sample")
         ratio = drift_ratio(g)
         s, se, share = numbers([ratio.s, ratio.se, drift_at(ratio.s, 128)])
         return Measured({"drift": Drift(s=s, se=se, at_128=share, state=state)})

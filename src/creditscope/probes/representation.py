@@ -68,7 +68,8 @@ class ParticipationProbe(Probe):
 
 def _states(snapshot: Snapshot, batch: Batch) -> list[Tensor]:
     """States of other samples than the probe's, in the run's dtype and view."""
-    full = {**snapshot.task.buffers, **snapshot.params}
+    # Copies: a normaliser left in training mode would write its statistics into the run's own.
+    full = {**{name: b.clone() for name, b in snapshot.task.buffers.items()}, **snapshot.params}
     parts = [
         [view_state(h, snapshot.view) for h in snapshot.task.blocks.forward(full, x).states]
         for x in torch.split(batch.x, 8 * snapshot.batch)

@@ -22,18 +22,20 @@ def drift_ratio(g: Tensor) -> DriftRatio:
     """s = ‖μ‖²/tr Σ over samples, free of the number of samples.
 
     The squared norm of a mean of n samples is too large by tr Σ/n on average; that much is taken off, so s can
-    fall slightly below 0 where nothing is common. NaN where all samples agree exactly.
+    fall slightly below 0 where nothing is common. NaN where every gradient is zero.
 
     Args:
         g: Shape (n, d), n ≥ 3.
     """
     g = g.double()
     g = g / torch.where(g.abs().amax() > 0, g.abs().amax(), 1.0)
-    n = len(g)
-    total, squares = g.sum(dim=0), g.square().sum(dim=1)
-    whole = _ratio(total.square().sum(), squares.sum(), n)
-    without_sum = total.square().sum() - 2 * (g @ total) + squares
-    without = _ratio(without_sum, squares.sum() - squares, n - 1)
+    n, mean = len(g), g.mean(dim=0)
+    # Sums of squares about the mean: none can turn negative by cancellation.
+    off = g - mean
+    scatter = off.square().sum(dim=1)
+    whole = _ratio(mean.square().sum(), scatter.sum(), n)
+    mean_without = mean.square().sum() - 2 * (off @ mean) / (n - 1) + scatter / (n - 1) ** 2
+    without = _ratio(mean_without, scatter.sum() - n / (n - 1) * scatter, n - 1)
     se = ((n - 1) / n * (without - without.mean()).square().sum()).sqrt()
     return DriftRatio(whole, se)
 
@@ -49,6 +51,6 @@ def drift_at(s: Tensor, n: int) -> Tensor:
     return s / (s + 1 / n)
 
 
-def _ratio(sum_squared: Tensor, squares: Tensor, n: int) -> Tensor:
-    trace = (squares - sum_squared / n) / (n - 1)
-    return (sum_squared / n**2 - trace / n) / trace
+def _ratio(mean_squared: Tensor, scatter: Tensor, n: int) -> Tensor:
+    trace = scatter / (n - 1)
+    return (mean_squared - trace / n) / trace
