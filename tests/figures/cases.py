@@ -122,7 +122,9 @@ def foreign(method: str, seed: int, epochs: int = 30, full: bool = False) -> Run
         seed=seed,
         depth=DEPTH if full else None,
         epochs=epochs if full else None,
-        probe=ProbeSpec(n=128 if full else None, batch=None, reduction="sum" if full else None, mode=None),
+        probe=ProbeSpec(
+            n=128 if full else None, batch=128 if full else None, reduction="sum" if full else None, mode=None
+        ),
     )
     rows = []
     for row in ours.epochs:
@@ -144,7 +146,8 @@ def foreign(method: str, seed: int, epochs: int = 30, full: bool = False) -> Run
         )
     end = EndRow(status="finished", epoch=epochs)
     name = f"evolution_s{seed}.json#{ours.spec.rule}_log" if full else f"{method}_s{seed}.json"
-    return RunLog(name, HeaderRow(spec=spec), tuple(rows), (), end)
+    source = {"reference_units": "sum-reduced, as stated" if full else "not stated; multiplied by 128"}
+    return RunLog(name, HeaderRow(spec=spec, source=source), tuple(rows), (), end)
 
 
 def audit_suite(epochs: int = 100) -> list[RunLog]:
@@ -194,7 +197,7 @@ def _row(shape: Shape, epoch: int, epochs: int, seed: int) -> EpochRow:
         step=390 * epoch,
         test_accuracy=float(np.clip(accuracy + 0.002 * noise.normal(), 0, 1)),
         hidden=Norms(median=[float(value) for value in hidden], n=1024),
-        reference=Norms(median=[float(reference * (1 + 0.1 * (DEPTH - l))) for l in range(DEPTH + 1)], n=1024),
+        reference=Norms(median=[float(reference * (1 + 0.1 * (DEPTH - state))) for state in range(DEPTH + 1)], n=1024),
         cosine=acting,
         cosine_published=published,
         gamma=Gamma(

@@ -7,13 +7,14 @@ from creditscope.figures.penalty_rescue_plot import plot_penalty_rescue
 from creditscope.figures.penalty_sweep import penalty_sweep_table, plot_penalty_sweep
 from creditscope.figures.snapshot import plot_snapshot, snapshot_table
 from creditscope.figures.table import Point, Table
-from creditscope.figures.write import ARTEFACTS, Drawn, draw_figure, write_figure
+from creditscope.figures.write import ARTEFACTS, Drawn, check_request, draw_figure, write_figure
 
 __all__ = [
     "ARTEFACTS",
     "Drawn",
     "Point",
     "Table",
+    "check_request",
     "draw_figure",
     "hero_table",
     "penalty_rescue_table",

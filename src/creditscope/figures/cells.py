@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from creditscope.protocol.facts import RunFacts
+from creditscope.protocol.presets import REFERENCE_FLOOR
 from creditscope.records import EpochRow, RunLog, RunSpec
+from creditscope.records.layouts import PUBLISHED_PROBE_SIZE
 
-PUBLISHED_FLOOR = 1e-7
-PUBLISHED_PROBE = 128
-# The published floor was set on mean-reduced gradients of a probe of 128; per sample it is 128 times as large.
-FLOOR = PUBLISHED_FLOOR * PUBLISHED_PROBE
+FLOOR = REFERENCE_FLOOR
 
 Value = Callable[[RunLog, EpochRow], float | None]
 
@@ -149,25 +149,16 @@ def depth_of(log: RunLog) -> int | None:
     return max(map(len, lists)) - 1 if lists else None
 
 
-def reference_factor(spec: RunSpec) -> float:
-    """What turns a logged reference norm into a per-sample, sum-reduced one.
+def assumed_units(cells: Iterable[Cell]) -> str:
+    """Says whose reference norms were read in the published units; empty when every log states its own.
 
     Args:
-        spec: The run.
+        cells: The cells of a figure.
     """
-    probe = spec.probe
-    if probe is None or probe.reduction != "mean":
-        return 1.0
-    return float(probe.batch or probe.n or PUBLISHED_PROBE)
-
-
-def units_assumed(spec: RunSpec) -> bool:
-    """Whether the reference norms were read in the published units because the log does not say how it reduced.
-
-    Args:
-        spec: The run.
-    """
-    return spec.probe is None or spec.probe.reduction is None
+    names = [cell.label for cell in cells if not RunFacts(cell.logs[0].header).units_known]
+    if not names:
+        return ""
+    return f"Units of the reference not logged, read as a mean over {PUBLISHED_PROBE_SIZE}: {', '.join(names)}."
 
 
 def _entry(numbers: list[float | None] | None, state: int) -> float | None:
@@ -198,7 +189,7 @@ def reference(state: int | None) -> Value:
     def value(log: RunLog, row: EpochRow) -> float | None:
         where = depth_of(log) if state is None else state
         norm = None if row.reference is None or where is None else _entry(row.reference.median, where)
-        return None if norm is None else norm * reference_factor(log.spec)
+        return None if norm is None else norm * RunFacts(log.header).reference_factor
 
     return value
 
@@ -215,6 +206,7 @@ def accuracy(log: RunLog, row: EpochRow) -> float | None:
 
 # Runs that differ in one of these are not comparable at a glance, so the label says which is which.
 _COMPARE = ("model", "data", "depth", "width", "terminal_ln", "epochs", "targets")
+_LONGEST_NAME = 40
 _REST = (
     *("view", "origin", "batch", "optimiser", "schedule", "augment", "dtype", "matmul", "classes"),
     *("injection", "feedback", "probe"),
@@ -264,7 +256,7 @@ def labels_of(specs: Sequence[RunSpec]) -> list[str]:
     for name in _REST:
         twins = [i for i, label in enumerate(labels) if labels.count(label) > 1]
         if len({_word(specs[i], name) for i in twins}) > 1:
-            labels = [f"{old}, {_word(specs[i], name)}" if i in twins else old for i, old in enumerate(labels)]
+            labels = [_add(old, _word(specs[i], name)) if i in twins else old for i, old in enumerate(labels)]
     return [
         f"{label} #{spec.cell_key[:6]}" if labels.count(label) > 1 else label
         for label, spec in zip(labels, specs, strict=True)
@@ -272,8 +264,18 @@ def labels_of(specs: Sequence[RunSpec]) -> list[str]:
 
 
 def _label(spec: RunSpec, shown: Sequence[str]) -> str:
-    words = [_word(spec, name) for name in shown if _known(spec, name)]
-    return ", ".join([spec.method, *filter(None, words)])
+    label = " ".join(spec.method.split())
+    label = label if len(label) <= _LONGEST_NAME else f"{label[: _LONGEST_NAME - 1]}…"
+    for name in shown:
+        label = _add(label, _word(spec, name)) if _known(spec, name) else label
+    return label
+
+
+def _add(label: str, word: str) -> str:
+    """Put one more qualifier into a label's parentheses."""
+    if not word:
+        return label
+    return f"{label[:-1]}, {word})" if label.endswith(")") else f"{label} ({word})"
 
 
 def _known(spec: RunSpec, name: str) -> bool:

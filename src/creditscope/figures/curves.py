@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from creditscope.figures.cells import Cell, Mean, Value, common_epochs, ended_early, mean_over
+from creditscope.figures.cells import FLOOR, Cell, Mean, Value, common_epochs, ended_early, mean_over
 from creditscope.figures.table import STOPPED, Point
 from creditscope.records import RunLog
 
@@ -15,13 +15,42 @@ class Curves:
     Args:
         points: For the table.
         notes: Lines under the figure.
+        early: Runs that ended early.
     """
 
     points: tuple[Point, ...]
     notes: tuple[str, ...]
+    early: tuple[str, ...]
 
 
-def trajectory(panel: str, quantity: str, cell: Cell, value: Value) -> Curves:
+def floor_line(panel: str) -> Point:
+    """The floor of the reference check, as a line.
+
+    Args:
+        panel: Key of the panel.
+    """
+    return Point(panel, "floor", "‖g_L‖", None, FLOOR, kind="line", note="default threshold of the reference check")
+
+
+def common_end(cells: Sequence[Cell]) -> tuple[int | None, str]:
+    """The last epoch that all cells reached, runs that ended early aside, and a line that says what was cut.
+
+    Args:
+        cells: The cells that are compared.
+    """
+    ends = {
+        cell.label: shared[-1]
+        for cell in cells
+        if not (averaged := cell.split()[0]).ended_early and (shared := common_epochs(averaged.logs))
+    }
+    if len(set(ends.values())) < 2:
+        return None, ""
+    until = min(ends.values())
+    longer = ", ".join(f"{label} ({end})" for label, end in ends.items() if end > until)
+    return until, f"Drawn over the common epochs, up to {until}; logged for longer: {longer}."
+
+
+def trajectory(panel: str, quantity: str, cell: Cell, value: Value, until: int | None = None) -> Curves:
     """One cell over its epochs: the mean of its finished runs, and each run that ended early beside it.
 
     Args:
@@ -29,20 +58,40 @@ def trajectory(panel: str, quantity: str, cell: Cell, value: Value) -> Curves:
         quantity: What the value is.
         cell: The runs.
         value: What to take from a row.
+        until: Last epoch to draw; None for all.
     """
     averaged, early = cell.split()
-    points = _line(panel, quantity, cell.label, "", averaged.logs, value)
-    notes = [alignment(averaged), *(early_end(cell.label, log) for log in cell.logs if ended_early(log))]
+    points = _line(panel, quantity, cell.label, "", averaged.logs, value, until)
     for log in early:
-        points += _line(panel, quantity, cell.label, f"seed {log.spec.seed}", (log,), value)
-    return Curves(tuple(points), tuple(note for note in notes if note))
+        points += _line(panel, quantity, cell.label, f"seed {log.spec.seed}", (log,), value, until)
+    halves = [point for point in points if point.low is not None and point.low <= 0]
+    notes = [alignment(averaged), _half_bands(cell.label) if halves else ""]
+    ends = tuple(early_end(cell.label, log) for log in cell.logs if ended_early(log))
+    return Curves(tuple(points), tuple(note for note in notes if note), ends)
 
 
-def _line(panel: str, quantity: str, label: str, branch: str, logs: Sequence[RunLog], value: Value) -> list[Point]:
+def early_ends(curves: Sequence[Curves]) -> str:
+    """Says which runs ended early; empty when none did.
+
+    Args:
+        curves: All trajectories of a figure.
+    """
+    ends = dict.fromkeys(end for item in curves for end in item.early)
+    return f"Ended early, drawn as far as they got and marked ×: {'; '.join(ends)}." if ends else ""
+
+
+def _half_bands(label: str) -> str:
+    return f"{label}: where the s.d. exceeds the mean, only the upper half of the band can be shown."
+
+
+def _line(
+    panel: str, quantity: str, label: str, branch: str, logs: Sequence[RunLog], value: Value, until: int | None
+) -> list[Point]:
     by_epoch = [(log, {row.epoch: row for row in log.epochs}) for log in logs]
     means: list[tuple[int, Mean]] = [
         (epoch, mean_over((log.name, value(log, rows[epoch])) for log, rows in by_epoch))
         for epoch in common_epochs(logs)
+        if until is None or epoch <= until
     ]
     known = [epoch for epoch, mean in means if mean.y is not None]
     stop = known[-1] if known and any(ended_early(log) for log in logs) else None
@@ -83,7 +132,7 @@ def alignment(cell: Cell) -> str:
 
 
 def early_end(label: str, log: RunLog) -> str:
-    """Says that a run ended early, and how.
+    """Which run ended early, when and how.
 
     Args:
         label: Its series.
@@ -91,10 +140,7 @@ def early_end(label: str, log: RunLog) -> str:
     """
     how = log.end.status if log.end is not None else "no end row"
     planned = f" of {log.spec.epochs}" if log.spec.epochs is not None else ""
-    reached = log.epochs[-1].epoch
-    return (
-        f"{label}, seed {log.spec.seed}: ended at epoch {reached}{planned} ({how}); drawn as far as it got, marked ×."
-    )
+    return f"{label} seed {log.spec.seed} (epoch {log.epochs[-1].epoch}{planned}, {how})"
 
 
 def left_out(points: Sequence[Point], what: str) -> str:
@@ -132,6 +178,5 @@ def error_bars(points: Sequence[Point], shape: str) -> str:
         return f"One seed each: no {shape.lower()}."
     if len(sizes) == 1:
         return f"{shape}: ± s.d. over {sizes[0]} seeds."
-    listed = ", ".join(f"{series} {n}" for series, n in counts.items())
-    tail = " (one seed: none)" if sizes[0] == 1 else ""
-    return f"{shape}: ± s.d. over n seeds; n = {listed}{tail}."
+    groups = "; ".join(f"{n} for {', '.join(s for s in counts if counts[s] == n)}" for n in reversed(sizes))
+    return f"{shape}: ± s.d. over n seeds; n = {groups}{' (none drawn)' if sizes[0] == 1 else ''}."

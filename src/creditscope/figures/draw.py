@@ -36,9 +36,11 @@ def decades(axes: Axes, points: Sequence[Point], minor_grid: bool = False) -> No
         points: What it shows.
         minor_grid: Whether to draw the minor grid.
     """
-    values = [v for p in points for v in (p.y, p.low, p.high) if v is not None and v > 0]
-    low = math.floor(math.log10(min(values)) - 0.05)
-    high = math.ceil(math.log10(max(values)) + 0.05)
+    values = [v for p in points for v in (p.y, p.high) if v is not None and v > 0]
+    # A lower end near zero would stretch the axis over decades that hold no run.
+    values += [p.low for p in points if p.low is not None and p.y is not None and p.low > p.y / 10]
+    low = math.floor(math.log10(min(values)) - 0.2)
+    high = math.ceil(math.log10(max(values)) + 0.2)
     axes.set_yscale("log")
     axes.set_ylim(10.0**low, 10.0**high)
     axes.yaxis.set_major_locator(LogLocator(base=10, numticks=7))
@@ -80,10 +82,13 @@ def draw_lines(axes: Axes, points: Sequence[Point], looks: Mapping[str, Look], d
     seen: dict[tuple[str, str], list[Point]] = {}
     for point in points:
         seen.setdefault((point.series, point.branch), []).append(point)
+    ends = [point.x for point in points if isinstance(point.x, float)]
+    span = max(ends, default=0.0) - min(ends, default=0.0)
     for number, ((series, branch), line) in enumerate(seen.items()):
         look = looks[series]
         x, y = coordinates(line)
-        step = max(1, len(x) // _MARKS)
+        # Equal spacing in epochs, whatever the length of the line.
+        step = max(1, round(len(x) * span / ((x[-1] - x[0]) or 1.0) / _MARKS))
         axes.plot(
             x,
             y,
@@ -104,26 +109,30 @@ def draw_lines(axes: Axes, points: Sequence[Point], looks: Mapping[str, Look], d
 
 
 def _band(axes: Axes, points: Sequence[Point], color: str) -> None:
-    held = [(p.x, p.low, p.high) for p in points if isinstance(p.x, float) and p.low is not None and p.high is not None]
+    log = axes.get_yscale() == "log"
+    held = [
+        (p.x, p.y if log and p.low <= 0 else p.low, p.high)
+        for p in points
+        if isinstance(p.x, float) and p.y is not None and p.low is not None and p.high is not None
+    ]
     if len(held) < 2:
         return
     x, low, high = zip(*held, strict=True)
-    bottom = axes.get_ylim()[0] if axes.get_yscale() == "log" else -math.inf
-    axes.fill_between(x, [max(value, bottom) for value in low], high, color=color, alpha=0.18, linewidth=0, zorder=2)
+    axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0, zorder=2)
 
 
 DASHES = ((0, (4, 2)), (0, (4, 1.5, 1, 1.5)))
 
 
-def reference_lines(axes: Axes, lines: Sequence[tuple[Point, str]], points: Sequence[Point]) -> None:
+def reference_lines(axes: Axes, lines: Sequence[tuple[Point, str]], data: Sequence[tuple[float, float]]) -> None:
     """Horizontal lines, each with its words at the end, above or below, where they cover least of the data.
 
     Args:
         axes: The panel's axes, with their limits set.
         lines: Value and words.
-        points: What else the panel shows.
+        data: What else the panel shows, from ``trace``.
     """
-    data = _trace(axes, points)
+    levels = [float(axes.transData.transform((axes.get_xlim()[0], line.y or 0.0))[1]) for line, _ in lines]
     taken: list[Bbox] = []
     for number, (line, words) in enumerate(lines):
         assert line.y is not None
@@ -137,7 +146,7 @@ def reference_lines(axes: Axes, lines: Sequence[tuple[Point, str]], points: Sequ
         def cost(spot: tuple[bool, bool, Bbox]) -> int:
             box = spot[2]
             outside = box.y0 < axes.bbox.y0 or box.y1 > axes.bbox.y1
-            crowded = any(box.overlaps(other) for other in taken)
+            crowded = any(box.overlaps(other) for other in taken) or any(box.y0 <= level <= box.y1 for level in levels)
             return 1000 * (int(outside) + int(crowded)) + sum(bool(box.contains(x, y)) for x, y in data)
 
         right, above, box = min(spots, key=cost)
@@ -169,8 +178,13 @@ def _label_box(axes: Axes, words: str, y: float, right: bool, above: bool) -> Bb
     return Bbox.from_bounds(left, bottom, width, height)
 
 
-def _trace(axes: Axes, points: Sequence[Point]) -> list[tuple[float, float]]:
-    """The drawn lines as pixels, close enough together that a label cannot slip between two."""
+def trace(axes: Axes, points: Sequence[Point]) -> list[tuple[float, float]]:
+    """The drawn lines as pixels, close enough together that a label cannot slip between two.
+
+    Args:
+        axes: Axes with their limits set.
+        points: What they show.
+    """
     pixels: list[tuple[float, float]] = []
     lines: dict[tuple[str, str], list[Point]] = {}
     for point in points:

@@ -7,16 +7,16 @@ from creditscope.figures.cells import (
     FLOOR,
     Cell,
     accuracy,
+    assumed_units,
     at,
     cells_of,
     common_epochs,
     depth_of,
     mean_over,
     reference,
-    units_assumed,
 )
 from creditscope.figures.choose import rank, role_of
-from creditscope.figures.curves import alignment, error_bars, left_out
+from creditscope.figures.curves import alignment, error_bars, floor_line, left_out
 from creditscope.figures.hero_words import beneath_words, cosine_words, pair_words
 from creditscope.figures.style import family
 from creditscope.figures.table import EXACT, Panel, Point, Series, Strip, Table, drawable
@@ -49,19 +49,14 @@ def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:
         else:
             notes.append(alignment(averaged))
         points += _pair(averaged, index, notes) + _cosines(averaged, index, notes) + _references(averaged)
-    assumed = [cell.label for cell in cells if units_assumed(cell.spec)]
-    if assumed and any(p.panel == "C" for p in points):
-        notes.append(f"Units of the reference not logged, read as mean over 128: {', '.join(assumed)}.")
+    notes.append(assumed_units(cells))
     drawn = {p.series for p in points if p.y is not None}
     notes += [left_out([p for p in points if p.panel == "C"], "panel C"), error_bars(points, "Error bars")]
     if any(point.note == EXACT for point in points):
         notes.append("Hollow markers: exact by construction.")
     chance, chance_line = _chance(cells)
-    said += [f"hero: {cell.label} logs nothing that panels A to C show" for cell in cells if cell.label not in drawn]
-    points += [
-        *chance_line,
-        Point("C", "floor", "‖g_l‖ floor", None, FLOOR, kind="line", note="1e-7 of a mean over 128, per sample"),
-    ]
+    said += _partial(cells, points)
+    points += [*chance_line, floor_line("C")]
     return Table(
         figure="hero",
         points=tuple(points),
@@ -76,6 +71,16 @@ def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:
 def _missing(cells: Sequence[Cell]) -> list[str]:
     there = {family(cell.spec.rule) for cell in cells if not cell.spec.is_baseline}
     return [f"hero: no {name} run in these logs; drawn without it" for name in ("bp", "fa", "dfa") if name not in there]
+
+
+def _partial(cells: Sequence[Cell], points: Sequence[Point]) -> list[str]:
+    shown = {(point.series, point.panel) for point in points if point.y is not None}
+    absent = {cell.label: [key for key in "ABC" if (cell.label, key) not in shown] for cell in cells}
+    return [
+        f"hero: the logs of {label} hold nothing for panel {' or '.join(keys)}"
+        for label, keys in absent.items()
+        if keys
+    ]
 
 
 def _too_many(rest: Sequence[Cell]) -> list[str]:
@@ -219,8 +224,8 @@ def _panels(
     pair = [p for p in points if p.panel == "A" and p.kind == "point"]
     cosines = [p for p in points if p.panel == "B" and p.kind == "point"]
     norms = drawable([p for p in points if p.panel == "C" and p.kind == "point"], log=True)
-    where = "block l (published index)" if index == "published" else "state l where the credit acts"
-    field = "cosine_published" if index == "published" else "cosine"
+    x_label = "block l (published index)" if index == "published" else "state l where the credit acts"
+    where = "block by block" if index == "published" else "where the credit acts"
     return (
         Panel(
             key="A",
@@ -233,10 +238,10 @@ def _panels(
         Panel(
             key="B",
             title="(B) Cosine, block by block",
-            x_label=where,
+            x_label=x_label,
             y_label="cosine with the reference",
             caption=cosine_words(cosines),
-            empty="" if cosines else f"no log holds {field} values that can be shown",
+            empty="" if cosines else f"no log holds cosines {where}",
         ),
         Panel(
             key="C",

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from creditscope.figures.draw import decades, dress, handle, linear_ticks, reference_lines
+from creditscope.figures.draw import decades, dress, handle, linear_ticks, reference_lines, trace
 from creditscope.figures.hero_words import QUADRANTS
-from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
+from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels, text_width
 from creditscope.figures.strip import add_strip
 from creditscope.figures.style import BAD, GOOD, GREY, HEIGHTS, INCHES, INK, NEUTRAL, SMALL, Look, Width, looks
 from creditscope.figures.table import EXACT, Panel, Point, Table, coordinates, drawable
@@ -96,31 +98,39 @@ def _quadrant_label(axes: Axes, words: str, box: tuple[float, float, float, floa
     """Put the label in the part of its quadrant that lies farthest from every marker."""
     x0, x1, y0, y1 = box
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    tall = y1 - y0 > 0.2 * (top - bottom)
-    narrow = x1 - x0 < 0.3 * (right - left)
-    pad = 0.045 * (top - bottom)
-    spots = [((x0 + x1) / 2, y) for y in ((y1 - pad, y0 + pad) if tall else ((y0 + y1) / 2,))]
+    inches = axes.get_position().size * axes.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    upright = x1 - x0 < 0.3 * (right - left) and y1 - y0 > 0.2 * (top - bottom)
+    size = np.array([text_width(words, SMALL), SMALL / 72])
+    half = (size[::-1] if upright else size) / 2
 
-    def clearance(spot: tuple[float, float]) -> float:
-        return min(
-            abs(float(p.x) - spot[0]) / (right - left) / 3 + abs(p.y - spot[1]) / (top - bottom)
-            for p in points
-            if isinstance(p.x, float) and p.y is not None
-        )
+    def place(x: float, y: float) -> Any:
+        return np.array([(x - left) / (right - left), (y - bottom) / (top - bottom)]) * inches
 
-    x, y = max(spots, key=clearance)
-    where = "center" if not tall else "top" if y > (y0 + y1) / 2 else "bottom"
+    corners = np.array([place(x0, y0), place(x1, y1)])
+    inner = corners + np.array([half + 0.03, -half - 0.03])
+    middle = corners.mean(axis=0)
+    columns = sorted((middle[0], *inner[:, 0]), key=lambda x: abs(x - middle[0]))
+    rows = (inner[1, 1], inner[0, 1], middle[1])
+    markers = [place(x, y) for x, y in zip(*coordinates(points), strict=True)]
+
+    def clearance(spot: Any) -> float:
+        gaps = [float(np.hypot(*np.maximum(np.abs(marker - spot) - half, 0))) for marker in markers]
+        return min(0.08, *gaps)
+
+    spots = [np.array([x, y]) for x in columns for y in rows]
+    x, y = max(spots, key=clearance) / inches
     axes.text(
         x,
         y,
         words,
+        transform=axes.transAxes,
         ha="center",
-        va=where,
+        va="center",
         fontsize=SMALL,
         color="#555555",
         style="italic",
+        rotation=90 if upright else 0,
         zorder=2,
-        rotation=90 if narrow and tall else 0,
     )
 
 
@@ -144,16 +154,14 @@ def _paint_references(axes: Axes, table: Table, chosen: dict[str, Look]) -> None
     lines = table.of("C", kind="line")
     dress(axes, table.panel("C"))
     decades(axes, [*points, *lines], minor_grid=True)
-    bottom = axes.get_ylim()[0]
     for item in table.series:
         mine = [point for point in points if point.series == item.label]
         look = chosen[item.label]
         axes.plot(*coordinates(mine), color=look.color, linestyle=look.line, zorder=3)
         for point in mine:
-            low = None if point.low is None else max(point.low, bottom)
-            _bars(axes, replace(point, low=low), look)
+            _bars(axes, replace(point, low=point.y) if point.low is not None and point.low <= 0 else point, look)
     _states(axes, points)
-    reference_lines(axes, [(line, f"floor {sci(line.y or 0.0)}") for line in lines], points)
+    reference_lines(axes, [(line, f"floor {sci(line.y or 0.0)}") for line in lines], trace(axes, points))
 
 
 def _states(axes: Axes, points: Sequence[Point]) -> None:

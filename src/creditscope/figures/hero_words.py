@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from creditscope.figures.cells import Cell, accuracy, common_epochs, mean_at
 from creditscope.figures.choose import is_frozen
 from creditscope.figures.table import EXACT, Point
-from creditscope.figures.words import listed, sci, signed
+from creditscope.figures.words import hold, listed, sci, signed
+from creditscope.protocol.presets import DEFAULTS
 
-ALIGNED = 0.05
+# The least cosine that the direction check calls aligned.
+ALIGNED = DEFAULTS["direction"]
 QUADRANTS = {
     "both": "looks like learning",
     "neither": "neither",
@@ -43,7 +45,7 @@ def pair_words(points: Sequence[Point], cells: Sequence[Cell], chance: float | N
         sentences.append("Chance: the logs name no single number of classes, so no line is drawn.")
     else:
         sentences.append(f"Chance: {sci(chance)}.")
-    return " ".join(filter(None, sentences))
+    return hold(" ".join(filter(None, sentences)))
 
 
 def _twins(cells: Sequence[Cell]) -> str:
@@ -59,7 +61,7 @@ def _twins(cells: Sequence[Cell]) -> str:
         if mine is None or theirs is None:
             continue
         margin = 100 * (mine - theirs)
-        (below if margin < 0 else above).append(f"{cell.label} ({signed(margin)} pp)")
+        (below if margin < 0 else above).append(f"{cell.label} {signed(margin)} pp")
     sentences = [
         f"Below its own frozen-blocks twin: {listed(below)}." if below else "",
         f"Above it: {listed(above)}." if below and above else "",
@@ -89,7 +91,7 @@ def cosine_words(points: Sequence[Point]) -> str:
     if not groups:
         return ""
     sentences = [f"{key}: {listed(names)}." for key, names in groups.items()]
-    return " ".join([*sentences, f"(Aligned: mean cosine ≥ {ALIGNED:g}.)"])
+    return hold(" ".join([*sentences, f"(Aligned: mean cosine ≥ {ALIGNED:g}.)"]))
 
 
 def _pattern(points: Sequence[Point]) -> str:
@@ -128,8 +130,8 @@ def beneath_words(points: Sequence[Point], floor: float) -> str:
         else:
             key = "Above the floor at every l shown"
         smallest = min(p.y for p in mine if p.y is not None)
-        groups.setdefault(key, []).append(f"{series} (least {sci(smallest)})")
-    return " ".join(f"{key}: {listed(names)}." for key, names in groups.items())
+        groups.setdefault(key, []).append(f"{series} ≥ {sci(smallest)}")
+    return hold(" ".join(f"{key}: {listed(names)}." for key, names in groups.items()))
 
 
 def _ints(numbers: Sequence[int]) -> str:

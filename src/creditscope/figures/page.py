@@ -15,10 +15,9 @@ from matplotlib.textpath import text_to_path
 
 from creditscope.figures.style import BODY, FONTS, GREY, INK, PALE, SMALL, TITLE
 
-LINE = 1.22 / 72
+LINE = 1.25 / 72
 MARGIN = 0.06
 LEFT = 0.47
-_LONGEST_LABEL = 44
 
 
 @dataclass(frozen=True)
@@ -207,11 +206,10 @@ def add_legend(page: Page, entries: Sequence[tuple[str, Artist]]) -> None:
     """
     if not entries:
         return
-    labels = [pretty(shorten(label)) for label, _ in entries]
-    widest = max(text_width(label, BODY) for label in labels) + 0.45
-    columns = max(1, min(len(labels), int((page.width - 2 * MARGIN) / widest)))
+    labels = [fit(label, page.width - 2 * MARGIN - 0.5, BODY) for label, _ in entries]
+    widths = [text_width(label, BODY) + 0.5 for label in labels]
+    columns = next(n for n in range(len(labels), 0, -1) if n == 1 or _columns_fit(widths, n, page.width - 2 * MARGIN))
     rows = -(-len(labels) // columns)
-    columns = -(-len(labels) // rows)
     height = rows * 0.145 + 0.06
 
     def paint(box: Box) -> None:
@@ -231,6 +229,17 @@ def add_legend(page: Page, entries: Sequence[tuple[str, Artist]]) -> None:
         )
 
     page.add(height, paint)
+
+
+def _columns_fit(widths: Sequence[float], columns: int, room: float) -> bool:
+    """Whether labels, filled in column by column, fit side by side."""
+    short, longer = divmod(len(widths), columns)
+    start, total = 0, 0.0
+    for column in range(columns):
+        size = short + (column < longer)
+        total += max(widths[start : start + size])
+        start += size
+    return total <= room
 
 
 def add_notes(page: Page, notes: Sequence[str]) -> None:
@@ -269,15 +278,15 @@ def wrap(words: str, width: float, size: float) -> str:
     """Break a text into lines that fit; a word longer than a line is cut.
 
     Args:
-        words: Plain words; quantities such as ‖h_L‖ are set as mathematics.
+        words: Plain words; quantities such as ‖h_L‖ are set as mathematics, no-break spaces hold a line together.
         width: Inches.
         size: Points.
     """
-    # Bold runs wider than the regular weight by which lines are measured.
-    room = width * (0.9 if size >= TITLE else 0.985)
+    # Titles are bold and wider than the regular weight measured here; a screen's pixel grid widens all type a little.
+    room = width * (0.9 if size >= TITLE else 0.96)
     lines: list[str] = []
     line = ""
-    for word in pretty(words).split():
+    for word in pretty(words).split(" "):
         for piece in _cut(word, room, size):
             longer = f"{line} {piece}" if line else piece
             if not line or text_width(longer, size) <= room:
@@ -289,20 +298,24 @@ def wrap(words: str, width: float, size: float) -> str:
 
 
 def _cut(word: str, room: float, size: float) -> list[str]:
-    if "$" in word or text_width(word, size) <= room:
+    if is_math_text(word) or text_width(word, size) <= room:
         return [word]
     take = max(1, int(len(word) * room / text_width(word, size)) - 1)
     return [word[i : i + take] for i in range(0, len(word), take)]
 
 
-def shorten(label: str) -> str:
-    """A label short enough for a legend.
+def fit(words: str, width: float, size: float) -> str:
+    """One line of text, cut with an ellipsis where it is too wide.
 
     Args:
-        label: Any text, also from a foreign log.
+        words: Any text, also from a foreign log.
+        width: Inches.
+        size: Points.
     """
-    label = " ".join(label.split())
-    return label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…"
+    if text_width(pretty(words), size) <= width:
+        return pretty(words)
+    kept = next((n for n in range(len(words), 0, -1) if text_width(pretty(words[:n] + "…"), size) <= width), 0)
+    return pretty(words[:kept] + "…")
 
 
 _NORM = re.compile(r"‖([hg])_(\w)‖")

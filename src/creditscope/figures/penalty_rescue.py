@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from creditscope.figures.cells import (
-    FLOOR,
     Cell,
     Mean,
     accuracy,
+    assumed_units,
     cells_of,
     common_epochs,
     hidden,
     mean_at,
     reference,
-    units_assumed,
 )
 from creditscope.figures.choose import (
     CANONICAL_PENALTY,
@@ -26,7 +25,7 @@ from creditscope.figures.choose import (
     penalty,
     trains_all,
 )
-from creditscope.figures.curves import error_bars, left_out, trajectory
+from creditscope.figures.curves import Curves, common_end, early_ends, error_bars, floor_line, left_out, trajectory
 from creditscope.figures.deep import deep_cosine, deep_null, deep_rho, last_probed, last_usable
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.words import lam, points_of_percent
@@ -99,9 +98,7 @@ def penalty_rescue_table(logs: Sequence[RunLog]) -> Table:
     chosen = choose(cells)
     notes: list[str] = []
     points = [*_streams(chosen, notes), *_directions(chosen, notes), *_accuracies(chosen, notes)]
-    assumed = [cell.label for _, cell in chosen.roles()[:3] if cell is not None and units_assumed(cell.spec)]
-    if assumed:
-        notes.append(f"Units of the reference not logged, read as mean over 128: {', '.join(assumed)}.")
+    notes.append(assumed_units([cell for cell in (chosen.vanilla, chosen.penalised) if cell is not None]))
     notes.append(error_bars(points, "Error bars and bands"))
     missing = [
         f"penalty-rescue: no {method} run in these logs; drawn without it"
@@ -127,20 +124,21 @@ def penalty_rescue_table(logs: Sequence[RunLog]) -> Table:
 def _streams(chosen: Chosen, notes: list[str]) -> list[Point]:
     points: list[Point] = []
     compared = [cell for cell in (chosen.vanilla, chosen.penalised) if cell is not None]
+    drawn: list[Curves] = []
+    until, cut = common_end(compared)
+    notes.append(f"(a): {cut}" if cut else "")
     for cell in compared:
-        left = trajectory("a", "‖h_L‖", cell, hidden(None))
-        right = trajectory(RIGHT, "‖g_L‖", cell, reference(None))
+        left = trajectory("a", "‖h_L‖", cell, hidden(None), until)
+        right = trajectory(RIGHT, "‖g_L‖", cell, reference(None), until)
         if not drawable(right.points, log=True):
-            right = trajectory(RIGHT, "‖g_2‖ in place of ‖g_L‖", cell, reference(2))
+            right = trajectory(RIGHT, "‖g_2‖ in place of ‖g_L‖", cell, reference(2), until)
             if drawable(right.points, log=True):
                 notes.append(f"{cell.label}: ‖g_2‖ stands in for ‖g_L‖, which was not logged.")
         points += [*left.points, *right.points]
-        notes += [*left.notes, left_out(left.points, "‖h_L‖"), left_out(right.points, "‖g_L‖")]
-    lengths = {max(common_epochs(cell.split()[0].logs), default=0) for cell in compared}
-    if len(lengths) > 1:
-        notes.append("(a): runs of different length, each drawn as far as it was logged.")
-    floor = Point(RIGHT, "floor", "‖g_L‖ floor", None, FLOOR, kind="line", note="1e-7 of a mean over 128, per sample")
-    return [*points, floor] if points else []
+        drawn += [left, right]
+        notes += [*left.notes, *right.notes, left_out(left.points, "‖h_L‖"), left_out(right.points, "‖g_L‖")]
+    notes.append(early_ends(drawn))
+    return [*points, floor_line(RIGHT)] if points else []
 
 
 def _directions(chosen: Chosen, notes: list[str]) -> list[Point]:

@@ -8,8 +8,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from creditscope.figures.draw import DASHES, decades, draw_lines, dress, epochs, handle, linear_ticks, reference_lines
-from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels, pretty, shorten
+from creditscope.figures.draw import (
+    DASHES,
+    decades,
+    draw_lines,
+    dress,
+    epochs,
+    handle,
+    linear_ticks,
+    reference_lines,
+    trace,
+)
+from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels, fit, pretty
 from creditscope.figures.penalty_rescue import COSINE, RHO, RIGHT
 from creditscope.figures.style import BLUE, BODY, HEIGHTS, INCHES, INK, RED, SMALL, Look, Width, looks
 from creditscope.figures.table import Panel, Point, Table, drawable
@@ -74,7 +84,8 @@ def _paint_streams(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
     decades(right, [*references, *floor])
     right.set_ylabel(pretty("median ‖g_L‖ per sample (dotted)"))
     draw_lines(right, references, chosen, dotted=True)
-    reference_lines(right, [(line, f"floor {sci(line.y or 0.0)}") for line in floor], references)
+    seen = [*trace(axes, streams), *trace(right, references)]
+    reference_lines(right, [(line, f"floor {sci(line.y or 0.0)}") for line in floor], seen)
 
 
 def _error(point: Point) -> list[list[float]] | None:
@@ -107,13 +118,26 @@ def _paint_pairs(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
     for bar in bars:
         if bar.y is not None:
             side = -0.2 if bar.series == COSINE else 0.2
-            _bar(axes, names.index(str(bar.x)) + side, 0.38, bar, *_PAIR[bar.series])
+            x = names.index(str(bar.x)) + side
+            _bar(axes, x, 0.38, bar, *_PAIR[bar.series])
+            top = max(bar.y if bar.high is None else bar.high, 0.0)
+            axes.annotate(
+                f"{bar.y:.2f}".replace("-", "−"),
+                (x, top),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                rotation=90,
+                fontsize=SMALL,
+                zorder=5,
+            )
     axes.axhline(0, color=INK, linewidth=0.6, zorder=4)
     axes.set_xticks(range(len(names)), [_under(name, bars) for name in names], fontsize=SMALL)
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.55, len(names) - 0.45)
     values = [v for bar in bars for v in (bar.y, bar.low, bar.high) if v is not None]
-    axes.set_ylim(min(-0.05, min(values) - 0.05), max(0.3, max(values) * 1.08))
+    axes.set_ylim(min(-0.05, min(values) - 0.05), max(0.3, max(values) * 1.2))
     axes.yaxis.set_major_locator(linear_ticks())
 
 
@@ -136,15 +160,16 @@ def _paint_accuracies(axes: Axes, table: Table, chosen: dict[str, Look]) -> None
         plain = str(bar.x) == "no penalty"
         x = groups.index(bar.series) * 2.3 + (0.0 if plain else 1.0)
         _bar(axes, x, 0.8, bar, BLUE if bar.series == "bp" else RED, "" if plain else "////")
-        top = bar.high if bar.high is not None else bar.y
         axes.annotate(
             f"{bar.y:.3f}",
-            (x, top),
-            xytext=(0, 2),
+            (x, 0),
+            xytext=(0, 3),
             textcoords="offset points",
             ha="center",
             va="bottom",
             fontsize=SMALL,
+            zorder=5,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )
         ticks.append(x)
         words.append("λ=0" if plain else str(bar.x).replace(" ", ""))
@@ -153,7 +178,7 @@ def _paint_accuracies(axes: Axes, table: Table, chosen: dict[str, Look]) -> None
     for group in groups:
         mine = [x for x, bar in zip(ticks, bars, strict=True) if bar.series == group]
         axes.annotate(
-            shorten(group),
+            fit(group, 0.8, BODY),
             (sum(mine) / len(mine), 0),
             xycoords=("data", "axes fraction"),
             xytext=(0, -12),
@@ -165,7 +190,7 @@ def _paint_accuracies(axes: Axes, table: Table, chosen: dict[str, Look]) -> None
     axes.set_xlim(-0.65, max(ticks) + 0.65)
     lines = table.of("c", kind="line")
     values = [v for p in (*bars, *lines) for v in (p.y, p.high) if v is not None]
-    axes.set_ylim(0, max(values) * 1.22)
+    axes.set_ylim(0, max(values) * 1.1)
     axes.yaxis.set_major_locator(linear_ticks())
     for line in lines:
         axes.axhline(line.y or 0.0, color=INK, linestyle=DASHES[0], linewidth=0.9, zorder=4)

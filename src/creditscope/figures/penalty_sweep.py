@@ -6,26 +6,27 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from creditscope.figures.cells import (
-    FLOOR,
     Cell,
     accuracy,
+    assumed_units,
     cells_of,
     common_epochs,
     hidden,
     mean_at,
     reference,
-    units_assumed,
 )
 from creditscope.figures.choose import choose_flavour, flavour_of, is_frozen, nearest, penalty, trains_all
-from creditscope.figures.curves import error_bars, left_out, trajectory
-from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, linear_ticks, reference_lines
+from creditscope.figures.curves import Curves, common_end, early_ends, error_bars, floor_line, left_out, trajectory
+from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, linear_ticks, reference_lines, trace
 from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
 from creditscope.figures.style import HEIGHTS, INCHES, Look, Width, ladder
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
-from creditscope.figures.words import lam, sci
+from creditscope.figures.words import lam, points_of_percent, sci
+from creditscope.protocol.presets import DEFAULTS
 from creditscope.records import RunLog
 
-MARGIN = 0.02
+# The margin of the depth check, as a fraction.
+MARGIN = DEFAULTS["depth"] / 100
 STATE = 2
 
 
@@ -45,23 +46,23 @@ def penalty_sweep_table(logs: Sequence[RunLog]) -> Table:
     frozen = nearest(mine, anchor, is_frozen)
     notes: list[str] = []
     points: list[Point] = []
+    drawn: list[Curves] = []
+    until, cut = common_end(swept)
+    notes.append(cut)
     for cell in swept:
         for panel, quantity, value in (
             ("a", "‖h_L‖", hidden(None)),
             ("b", f"‖g_{STATE}‖", reference(STATE)),
             ("c", "test accuracy", accuracy),
         ):
-            curves = trajectory(panel, quantity, cell, value)
+            curves = trajectory(panel, quantity, cell, value, until)
             points += curves.points
             notes += curves.notes
+            drawn.append(curves)
+    notes.append(early_ends(drawn))
     for panel, what in (("a", "‖h_L‖"), ("b", f"‖g_{STATE}‖")):
         notes.append(left_out([p for p in points if p.panel == panel], what))
-    lengths = {max(common_epochs(cell.split()[0].logs), default=0) for cell in swept}
-    if len(lengths) > 1:
-        notes.append("Runs of different length, each drawn as far as it was logged.")
-    assumed = [cell.label for cell in swept if units_assumed(cell.spec)]
-    if assumed:
-        notes.append(f"Units of the reference not logged, read as mean over 128: {', '.join(assumed)}.")
+    notes.append(assumed_units(swept))
     notes.append(error_bars(points, "Bands"))
     points += _lines(bp, frozen, notes)
     return Table(
@@ -91,9 +92,7 @@ def _has_penalty(value: float) -> Callable[[Cell], bool]:
 
 
 def _lines(bp: Cell | None, frozen: Cell | None, notes: list[str]) -> list[Point]:
-    lines: list[Point] = [
-        Point("b", "floor", "‖g_L‖ floor", None, FLOOR, kind="line", note="1e-7 of a mean over 128, per sample")
-    ]
+    lines = [floor_line("b")]
     if bp is not None:
         runs = bp.split()[0].logs
         epoch = max(common_epochs(runs), default=None)
@@ -121,9 +120,19 @@ def _lines(bp: Cell | None, frozen: Cell | None, notes: list[str]) -> list[Point
         if base is not None and base.y is not None:
             what = f"test accuracy at epoch {epoch}"
             method = frozen.spec.method
+            above = f"{method} + {points_of_percent(MARGIN)}"
             lines += [
                 Point("c", method, what, None, base.y, base.low, base.high, base.n, base.logs, "line"),
-                Point("c", f"{method} + 2 pp", what, None, base.y + MARGIN, n=base.n, logs=base.logs, kind="line"),
+                Point(
+                    "c",
+                    above,
+                    what,
+                    None,
+                    base.y + MARGIN,
+                    n=base.n,
+                    logs=base.logs,
+                    kind="line",
+                ),
             ]
     return lines
 
@@ -201,8 +210,9 @@ def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, Look]) -> N
     else:
         values = [v for p in (*points, *lines) for v in (p.y, p.low, p.high) if v is not None]
         air = 0.08 * (max(values) - min(values)) or 0.02
-        axes.set_ylim(max(0.0, min(values) - air), min(1.0, max(values) + air))
+        # More air above: the words of the highest line stand there.
+        axes.set_ylim(max(0.0, min(values) - air), max(values) + 2 * air)
         axes.yaxis.set_major_locator(linear_ticks())
     draw_lines(axes, points, chosen)
     words = [f"{line.series} {sci(line.y or 0.0) if panel.log else format(line.y, '.3f')}" for line in lines]
-    reference_lines(axes, list(zip(lines, words, strict=True)), points)
+    reference_lines(axes, list(zip(lines, words, strict=True)), trace(axes, points))

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from creditscope.figures.cells import FLOOR, Cell, cells_of, hidden, labels_of, reference, units_assumed
+from creditscope.figures.cells import Cell, assumed_units, cells_of, hidden, labels_of, reference
 from creditscope.figures.choose import rank, trains_all
-from creditscope.figures.curves import error_bars, left_out, trajectory
-from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, reference_lines
+from creditscope.figures.curves import Curves, early_ends, error_bars, floor_line, left_out, trajectory
+from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, reference_lines, trace
 from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
 from creditscope.figures.style import HEIGHTS, INCHES, Look, Width, family, looks
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.words import listed, sci
 from creditscope.records import RunLog
 
-_NAMES = {"resmlp": "ResMLP", "vit-mini": "ViT-Mini", None: "model not stated"}
+_NAMES = {"resmlp": "ResMLP", "vit-mini": "ViT-Mini", None: "Imported runs"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ def snapshot_table(logs: Sequence[RunLog]) -> Table:
     points: list[Point] = []
     notes: list[str] = []
     panels: list[Panel] = []
+    trajectories: list[Curves] = []
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     for row in rows:
         said += _missing(row)
@@ -59,19 +60,17 @@ def snapshot_table(logs: Sequence[RunLog]) -> Table:
                 curves = trajectory(key, what, cell, value)
                 mine += curves.points
                 notes += curves.notes
+                trajectories.append(curves)
                 if not drawable(curves.points, log=True):
-                    said.append(f"snapshot: {cell.label} ({row.name}) logs no {what}; drawn without it")
+                    said.append(f"snapshot: {row.name}: {cell.label} logs no {what}; drawn without it")
             notes.append(left_out(mine, f"panel ({key})"))
             shown = drawable(mine, log=True)
             panels.append(_panel(key, row, what, shown))
             if what == "‖g_L‖" and shown:
-                mine.append(
-                    Point(key, "floor", "‖g_L‖ floor", None, FLOOR, kind="line", note="1e-7 of a mean over 128")
-                )
+                mine.append(floor_line(key))
             points += mine
-    assumed = [cell.label for row in rows for cell in row.cells if units_assumed(cell.spec)]
-    if assumed:
-        notes.append(f"Units of the reference not logged, read as mean over 128: {', '.join(assumed)}.")
+    notes.append(early_ends(trajectories))
+    notes.append(assumed_units(cell for row in rows for cell in row.cells))
     notes.append(error_bars(points, "Bands"))
     drawn = {point.series for point in points}
     series = {cell.label: Series(cell.label, cell.spec.rule) for row in rows for cell in sorted(row.cells, key=rank)}
@@ -133,10 +132,10 @@ def _row(name: str, cells: Sequence[Cell]) -> Row:
 
 def _missing(row: Row) -> list[str]:
     if not row.cells:
-        return [f"snapshot: no run of {row.name} in these logs; its panels stay empty"]
+        return [f"snapshot: {row.name}: no run in these logs; its panels stay empty"]
     there = {family(cell.spec.rule) for cell in row.cells}
     return [
-        f"snapshot: no {rule} run of {row.name} in these logs; drawn without it"
+        f"snapshot: {row.name}: no {rule} run in these logs; drawn without it"
         for rule in ("bp", "dfa")
         if rule not in there
     ]
@@ -145,10 +144,11 @@ def _missing(row: Row) -> list[str]:
 def _panel(key: str, row: Row, what: str, shown: Sequence[Point]) -> Panel:
     counts = {cell.label: len(cell.split()[0].logs) for cell in row.cells}
     if len(set(counts.values())) == 1:
-        seeds = f", n = {next(iter(counts.values()))} seeds"
+        n = next(iter(counts.values()))
+        seeds = f", n = {n} seed{'s' if n > 1 else ''}"
     else:
         seeds = ", seeds: " + ", ".join(f"n = {n} ({label})" for label, n in counts.items()) if counts else ""
-    why = f"no run of {row.name} in these logs" if not row.cells else f"no run of {row.name} logs {what}"
+    why = f"none of these runs logs {what}" if row.cells else "no such run in these logs"
     return Panel(
         key=key,
         title=f"({key}) {row.name}{seeds}",
@@ -190,4 +190,4 @@ def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, Look]) -> N
     epochs(axes, points)
     decades(axes, [*points, *lines])
     draw_lines(axes, points, chosen)
-    reference_lines(axes, [(line, f"floor {sci(line.y or 0.0)}") for line in lines], points)
+    reference_lines(axes, [(line, f"floor {sci(line.y or 0.0)}") for line in lines], trace(axes, points))

@@ -7,7 +7,7 @@ from itertools import pairwise
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from creditscope.figures.page import MARGIN, Box, Page, pretty, shorten, wrap
+from creditscope.figures.page import MARGIN, Box, Page, fit, wrap
 from creditscope.figures.style import BODY, GREY, INK, SMALL, Look
 from creditscope.figures.table import Series, Strip
 
@@ -61,12 +61,23 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], looks: Mapping
             y = top - (row / 2 if wide else 0.09)
             text = _WORDS.get(rule, "where its credit enters is not stated in the log")
             if wide:
-                axes.text(label, y, shorten(rule), fontsize=BODY, va="center", ha="right", color=look, weight="bold")
+                axes.text(
+                    label,
+                    y,
+                    fit(rule, label * 0.9, BODY),
+                    fontsize=BODY,
+                    va="center",
+                    ha="right",
+                    color=look,
+                    weight="bold",
+                )
                 axes.text(
                     inner - words + 0.05, y, wrap(text, words - 0.05, SMALL), fontsize=SMALL, va="center", color=INK
                 )
             else:
-                axes.text(0, top - 0.25, pretty(f"{shorten(rule)}: {text}"), fontsize=SMALL, va="center", color=look)
+                axes.text(
+                    0, top - 0.25, fit(f"{rule}: {text}", inner * 0.96, SMALL), fontsize=SMALL, va="center", color=look
+                )
             _credit(axes, rule, nodes, y, look)
 
     page.add(height, paint)

@@ -1,5 +1,6 @@
 """Numbers and names for a sentence."""
 
+import re
 from collections.abc import Sequence
 
 _MOST_NAMES = 4
@@ -42,6 +43,15 @@ def points_of_percent(difference: float) -> str:
         difference: For example 0.031.
     """
     return f"{100 * difference:.1f} pp".replace("-", "−")
+
+
+def hold(words: str) -> str:
+    """Keep relations and units on one line with their numbers, by no-break spaces.
+
+    Args:
+        words: A caption.
+    """
+    return re.sub(r" (?=[=≥≤>+−]|pp\b|epochs\b)|(?<=[=≥≤>]) ", "\u00a0", words)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from matplotlib.figure import Figure
 
@@ -30,10 +30,6 @@ _METADATA: dict[str, dict[str, Any]] = {
     ".pdf": {"Creator": "creditscope", "Producer": "creditscope", "CreationDate": None},
     ".png": {"Software": "creditscope"},
     ".svg": {"Creator": "creditscope", "Date": None},
-}
-_WANTED: dict[str, tuple[str, ...]] = {
-    "--width": ("one", "two"),
-    "--index": ("published", "acts"),
 }
 
 
@@ -81,12 +77,40 @@ def check_suffix(suffix: str) -> None:
         raise BadInput(f"--out must end in one of {wanted}, got {suffix or 'no suffix'!r}; rename the output file")
 
 
-def check_name(name: str) -> None:
-    """Refuse an unknown artefact.
+@dataclass(frozen=True)
+class Request:
+    """Options that were checked.
 
     Args:
-        name: What the user wrote.
+        width: One or two text columns.
+        index: Which cosines the hero shows.
     """
+
+    width: Width
+    index: Index
+
+
+def check_request(name: str, out: Path, width: str, index: str) -> Request:
+    """Refuse bad options before any log is read.
+
+    Args:
+        name: The artefact.
+        out: Where it goes.
+        width: ``one`` or ``two``.
+        index: ``published`` or ``acts``.
+    """
+    _check_name(name)
+    check_suffix(out.suffix)
+    if not out.parent.is_dir():
+        raise BadInput(f"--out: there is no folder {out.parent.name!r} to write {out.name} in; make it first")
+    if width not in get_args(Width):
+        raise BadInput(f"--width wants {' or '.join(get_args(Width))}, got {width!r}")
+    if index not in get_args(Index):
+        raise BadInput(f"--index wants {' or '.join(get_args(Index))}, got {index!r}")
+    return Request(cast(Width, width), cast(Index, index))
+
+
+def _check_name(name: str) -> None:
     if name not in ARTEFACTS:
         raise BadInput(f"no figure is called {name!r}; {did_you_mean(name, ARTEFACTS)}")
 
@@ -100,10 +124,7 @@ def draw_figure(name: str, logs: Sequence[RunLog], width: Width = "two", index: 
         width: One or two text columns.
         index: Hero only: ``published``, or ``acts``: cosines where the credit acts.
     """
-    check_name(name)
-    for option, value in (("--width", width), ("--index", index)):
-        if value not in _WANTED[option]:
-            raise BadInput(f"{option} wants {' or '.join(_WANTED[option])}, got {value!r}")
+    _check_name(name)
     table_of, plot = ARTEFACTS[name]
     table = table_of(logs, index)
     if not table.drawn:
