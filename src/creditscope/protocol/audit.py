@@ -18,7 +18,7 @@ from creditscope.protocol.sensitivity import Stays, stays
 from creditscope.protocol.slim import slim
 from creditscope.protocol.timeline import RunTimeline, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
-from creditscope.records.load import Loaded, Skipped, load_logs, without_collection
+from creditscope.records.load import Loaded, Skipped, drop_doubles, load_logs, without_collection
 from creditscope.records.log import RunLog
 
 Logs = Loaded | RunLog | str | Path | Iterable[RunLog | str | Path]
@@ -205,7 +205,9 @@ def _collect(logs: Logs) -> Loaded:
         return Loaded((logs,))
     items = [logs] if isinstance(logs, (str, Path)) else list(logs)
     loaded = load_logs((Path(item) for item in items if not isinstance(item, RunLog)), slim)
-    return Loaded((*(item for item in items if isinstance(item, RunLog)), *loaded.logs), loaded.skipped)
+    held = [(item.name, item) for item in items if isinstance(item, RunLog)]
+    kept, doubles = drop_doubles([*held, *((log.name, log) for log in loaded.logs)])
+    return Loaded(kept, (*loaded.skipped, *doubles))
 
 
 def _fraction(value: float | None) -> float | None:

@@ -136,12 +136,16 @@ def build_cells(
     for run in given:
         if run.spec.train_last not in (0, None):
             raise BadInput(f"--baseline wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them")
-    known = {id(run) for run in given}
-    pool = _Pool([*(run for run in logs if id(run) not in known and run.spec.is_baseline), *given], logs)
+    # A run that stands in both is the user's baseline, once.
+    taken = {_identity(run) for run in given if run.spec.seed is not None}
+    logs = [run for run in logs if _identity(run) not in taken]
+    pool = _Pool([*(run for run in logs if run.spec.is_baseline), *given], logs)
     groups: dict[tuple[Role, str], list[RunLog]] = {}
-    for run in [*(run for run in logs if id(run) not in known), *given]:
-        role: Role = "baseline" if run.spec.is_baseline or id(run) in known else "claim"
+    for run in logs:
+        role: Role = "baseline" if run.spec.is_baseline else "claim"
         groups.setdefault((role, run.spec.cell_key), []).append(run)
+    for run in given:
+        groups.setdefault(("baseline", run.spec.cell_key), []).append(run)
     number = baseline if isinstance(baseline, (int, float)) else None
     cells = []
     for (role, _), runs in groups.items():
@@ -153,6 +157,10 @@ def build_cells(
         found, why = _baseline(spec, pool, number)
         cells.append(Cell(tuple(runs), role, found, _beside(spec, pool), why, assume))
     return tuple(sorted(cells, key=lambda cell: cell.role != "claim"))
+
+
+def _identity(run: RunLog) -> tuple[str, int | None]:
+    return run.spec.cell_key, run.spec.seed
 
 
 class _Pool:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from creditscope.protocol.check import Check
+from creditscope.protocol.check import Check, sentence
 from creditscope.protocol.checks.direction import PROBES_IN_A_ROW, Direction
-from creditscope.protocol.checks.point import EpochCheck, ProbeCheck
+from creditscope.protocol.checks.point import EpochCheck, PointCheck, ProbeCheck
 from creditscope.protocol.facts import RunFacts, initial_stream
 from creditscope.protocol.presets import protocol_named
 from creditscope.records.rows import EndRow, EpochRow, HeaderRow, ProbeRow
@@ -88,7 +88,7 @@ class Monitor:
             if fires is None or fires == (check.name in watched.firing):
                 continue
             watched.firing.symmetric_difference_update({check.name})
-            alerts.append(self._alert(run, check, row.epoch, fires))
+            alerts.append(self._alert(run, check, row, watched.facts, fires))
         return alerts
 
     def _fires(self, check: Check, watched: _Watched, row: EpochRow | ProbeRow, run: str) -> bool | None:
@@ -111,8 +111,12 @@ class Monitor:
         watched.streak = watched.streak + 1 if check.fires(watched.facts, row, beside) else 0
         return watched.streak >= PROBES_IN_A_ROW
 
-    def _alert(self, run: str, check: Check, epoch: int, fires: bool) -> Alert:
+    def _alert(self, run: str, check: Check, row: EpochRow | ProbeRow, facts: RunFacts, fires: bool) -> Alert:
         stop = fires and self.mode == "stop"
-        verb = "fires" if fires else "has recovered"
-        message = f"epoch {epoch}: {check.name} {verb} on {run}" + ("; stopping it" if stop else "")
-        return Alert(run, check.name, epoch, not fires, stop, message)
+        said = [f"epoch {row.epoch}: {check.name} {'fires' if fires else 'has recovered'} on {run}"]
+        if isinstance(check, PointCheck):
+            said.append(sentence(check, check.label, check.measure(facts, row), ()))
+        else:
+            said.append(f"{PROBES_IN_A_ROW} probes in a row" if fires else "a probe no longer fires")
+        said += ["stopping it"] if stop else []
+        return Alert(run, check.name, row.epoch, not fires, stop, "; ".join(said))

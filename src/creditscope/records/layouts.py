@@ -214,6 +214,7 @@ def _source(file: _File, layout: Layout, key: str, units: str) -> dict[str, str]
     source = {"file": file.name, "layout": layout, "series": key, "reference_units": units}
     if file.from_name:
         source["from_file_name"] = ", ".join(file.from_name)
+        file.problems.append(f"read from the file name, since the content does not say: {source['from_file_name']}")
     return source
 
 

@@ -90,7 +90,7 @@ def _load(paths: Iterable[Path], reduce: Callable[[RunLog], RunLog]) -> Loaded:
                 skipped.append(Skipped(str(path), _without_name(str(error), path.name)))
             except Exception as error:  # a file nobody foresaw must not stop the others
                 skipped.append(Skipped(str(path), f"could not be read: {type(error).__name__}: {str(error)[:200]}"))
-    kept, doubles = _drop_doubles(logs)
+    kept, doubles = drop_doubles(logs)
     return Loaded(kept, (*skipped, *doubles))
 
 
@@ -140,8 +140,12 @@ def _files(given: Path) -> Iterator[Path]:
         )
 
 
-def _drop_doubles(logs: list[tuple[str, RunLog]]) -> tuple[tuple[RunLog, ...], tuple[Skipped, ...]]:
-    """Keep one log of each run: of two that differ, the one that got further; of two copies, the first."""
+def drop_doubles(logs: list[tuple[str, RunLog]]) -> tuple[tuple[RunLog, ...], tuple[Skipped, ...]]:
+    """Keep one log of each run: of two that differ, the one that got further; of two copies, the first.
+
+    Args:
+        logs: Logs with the name to give when one is left out.
+    """
     kept: dict[str, tuple[str, RunLog]] = {}
     skipped: list[Skipped] = []
     for path, log in logs:

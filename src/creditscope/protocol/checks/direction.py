@@ -1,7 +1,7 @@
 """The direction check: does the credit of the deep blocks point anywhere near the gradient, by more than chance?"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal, final
 
@@ -20,6 +20,8 @@ from creditscope.records.rows import EpochRow, ProbeRow
 LEVEL = 0.01
 # A live alert, and a firing epoch in the history, need this many firing probes in a row.
 PROBES_IN_A_ROW = 3
+# Above this mean of the null, another feedback is no longer "no information".
+SKIPS_CARRY = 0.1
 Standing = Literal["ok", "exact", "zero", "unknown"]
 
 
@@ -62,6 +64,7 @@ class BlockTest:
         adjusted: Holm's, over the deep blocks tested.
         grade: ``exact`` with redraws, ``proxy`` when the null was taken as normal.
         why: What is unknown.
+        null_mean: Mean of the null; far above 0 where skips carry exact gradient.
     """
 
     block: int
@@ -71,6 +74,7 @@ class BlockTest:
     adjusted: float | None = None
     grade: Grade = Grade.EXACT
     why: str = ""
+    null_mean: float | None = None
 
 
 @final
@@ -130,9 +134,7 @@ class Direction(Check):
         raw = [_pool(list(seeds)) for seeds in zip(*credits, strict=True)]
         tested = [i for i, test in enumerate(raw) if test.p is not None]
         adjusted = dict(zip(tested, holm([raw[i].p or 0.0 for i in tested]), strict=True))
-        return [
-            BlockTest(t.block, t.standing, t.cosine, t.p, adjusted.get(i), t.grade, t.why) for i, t in enumerate(raw)
-        ]
+        return [replace(test, adjusted=adjusted.get(i)) for i, test in enumerate(raw)]
 
     def _evidence(self, tests: list[BlockTest]) -> Evidence:
         """Evidence in units of the cosine threshold.
@@ -280,12 +282,14 @@ def _pool(seeds: list[BlockCredit]) -> BlockTest:
     fewest = min(seed.redraws for seed in seeds)
     if 1 / (fewest + 1) >= LEVEL and cosine > 0:
         return BlockTest(block, "unknown", cosine, None, why=f"{fewest} redraws cannot show p < {LEVEL:g}")
+    means = [seed.null_mean for seed in seeds if seed.null_mean is not None]
+    null_mean = fmean(means) if means else None
     draws = [seed.draws for seed in seeds if seed.draws is not None]
     if len(draws) == len(seeds):
         mean = np.mean([values[:fewest] for values in draws], axis=0)
-        return BlockTest(block, "ok", cosine, monte_carlo_p(cosine, mean))
+        return BlockTest(block, "ok", cosine, monte_carlo_p(cosine, mean), null_mean=null_mean)
     if len(seeds) == 1:
-        return BlockTest(block, "ok", cosine, seeds[0].p)
+        return BlockTest(block, "ok", cosine, seeds[0].p, null_mean=null_mean)
     return _normal(seeds, block, cosine)
 
 
@@ -297,7 +301,8 @@ def _normal(seeds: list[BlockCredit], block: int, cosine: float) -> BlockTest:
         return BlockTest(block, "unknown", cosine, None, why="the null's redraws are not logged")
     sd = math.sqrt(sum(value**2 for value in sds)) / len(sds)
     p = float(special.ndtr((fmean(means) - cosine) / sd)) if sd > 0 else float(cosine <= fmean(means))
-    return BlockTest(block, "ok", cosine, p, grade=Grade.PROXY, why="null taken as normal: its redraws are not logged")
+    why = "null taken as normal: its redraws are not logged"
+    return BlockTest(block, "ok", cosine, p, grade=Grade.PROXY, why=why, null_mean=fmean(means))
 
 
 def _blocks(tests: list[BlockTest]) -> str:
@@ -307,9 +312,11 @@ def _blocks(tests: list[BlockTest]) -> str:
 def _block_words(test: BlockTest) -> str:
     if test.cosine is None or test.p is None:
         return f"block {test.block}: {test.why}"
-    return f"block {test.block}: cosine {test.cosine:+.3f}, p = {number(test.p)}" + (
-        f" ({test.why})" if test.why else ""
+    skips = (
+        f"null mean {test.null_mean:+.2f}: skips carry exact gradient" if (test.null_mean or 0) > SKIPS_CARRY else ""
     )
+    notes = "; ".join(note for note in (test.why, skips) if note)
+    return f"block {test.block}: cosine {test.cosine:+.3f}, p = {number(test.p)}" + (f" ({notes})" if notes else "")
 
 
 def _block_dict(test: BlockTest) -> dict[str, Any]:
@@ -320,5 +327,6 @@ def _block_dict(test: BlockTest) -> dict[str, Any]:
         "cosine": test.cosine,
         "p": test.p,
         "p_holm": test.adjusted,
+        "null_mean": test.null_mean,
         "why": test.why or None,
     }

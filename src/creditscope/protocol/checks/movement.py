@@ -23,11 +23,14 @@ class MovementCheck(EpochCheck):
         movement = row.movement
         if movement is None:
             return Evidence.missing("no movement of weights is logged")
-        parts = [
-            (*_largest([finite(movement.weights.get(name)) for name in names]), block)
-            for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True))
-            if trains and names
-        ]
+        parts = []
+        for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True)):
+            if trains and names:
+                values = [finite(movement.weights.get(name)) for name in names]
+                known = [value for value in values if value is not None]
+                largest = max(known, default=0.0)
+                # A matrix that was not measured leaves the block's movement open upwards.
+                parts.append((largest if len(known) == len(names) else math.inf, largest, block))
         if not parts:
             return Evidence.missing("no block with weight matrices trains")
         high, value, block = min(parts)
@@ -38,10 +41,3 @@ class MovementCheck(EpochCheck):
     def settles(self, evidence: Evidence) -> str:
         """What to log."""
         return "log min_c ‖θ(t) − c·θ(0)‖/‖θ(0)‖ of every weight matrix of every trained block"
-
-
-def _largest(values: list[float | None]) -> tuple[float, float]:
-    """Upper end and known part of one block's largest movement; an unknown matrix leaves it open upwards."""
-    known = [value for value in values if value is not None]
-    largest = max(known, default=0.0)
-    return (largest if len(known) == len(values) else math.inf), largest

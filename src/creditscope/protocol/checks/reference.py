@@ -8,7 +8,7 @@ from creditscope.protocol.check import Evidence, Grade, Ruling
 from creditscope.protocol.checks.fidelity import FIDELITY_FLOOR, worst_fidelity
 from creditscope.protocol.checks.point import EpochCheck
 from creditscope.protocol.facts import RunFacts, finite
-from creditscope.protocol.words import number
+from creditscope.protocol.words import listed, number
 from creditscope.records.layouts import PUBLISHED_PROBE_SIZE
 from creditscope.records.rows import EpochRow
 
@@ -105,7 +105,7 @@ def reference_norm(facts: RunFacts, row: EpochRow) -> Evidence:
 
 def usable(cell: Cell) -> list[str]:
     """What a reference below its floor means for a cosine: the words follow fidelity and the clamp."""
-    said: list[str] = []
+    said: dict[str, list[str]] = {}
     for run, facts in cell.members:
         norm = reference_norm(facts, run.last) if run.last is not None else Evidence.missing("no epoch")
         fidelity = worst_fidelity(run)
@@ -121,8 +121,10 @@ def usable(cell: Cell) -> list[str]:
             )
         else:
             text = "tiny but exact in this dtype"
-        said.append(f"seed {run.spec.seed}: {text}" if len(cell.runs) > 1 else text)
-    return said
+        said.setdefault(text, []).append(str(run.spec.seed))
+    if len(said) == 1:
+        return list(said)
+    return [f"seed{'s' if len(seeds) > 1 else ''} {listed(seeds)}: {text}" for text, seeds in said.items()]
 
 
 def _scaled(evidence: Evidence, factor: float) -> tuple[float | None, float, float]:
