@@ -12,7 +12,8 @@ SLACK = 0.75
 
 
 def words(figure: Figure) -> list[tuple[str, Bbox]]:
-    """Every text that is drawn, with its place in pixels."""
+    """Every text that is drawn, with its place in pixels, at the resolution of a saved picture."""
+    figure.set_dpi(300)
     figure.canvas.draw()
     hidden = {id(label) for axes in figure.axes for label in _tick_labels(axes, drawn=False)}
     hidden |= {id(text) for axes in figure.axes for text in _axis_words(axes)}
@@ -40,25 +41,38 @@ def _tick_labels(axes: Axes, drawn: bool) -> list[Text]:
     return found
 
 
+def problems(figure: Figure) -> list[object]:
+    """Everything that is wrong with the page."""
+    placed = words(figure)
+    return [*_touching(placed), *_outside(figure, placed), *misplaced_captions(figure)]
+
+
 def overlapping(figure: Figure) -> list[tuple[str, str]]:
     """Pairs of texts that touch."""
-    placed = [(text, _shrunk(box)) for text, box in words(figure)]
+    return _touching(words(figure))
+
+
+def _touching(found: list[tuple[str, Bbox]]) -> list[tuple[str, str]]:
+    placed = [(text, _shrunk(box)) for text, box in found]
     return [(a, b) for (a, box_a), (b, box_b) in combinations(placed, 2) if box_a.overlaps(box_b)]
 
 
 def clipped(figure: Figure) -> list[str]:
     """Texts that run off the page."""
+    return _outside(figure, words(figure))
+
+
+def _outside(figure: Figure, found: list[tuple[str, Bbox]]) -> list[str]:
     width, height = figure.bbox.width, figure.bbox.height
     return [
         text
-        for text, box in words(figure)
+        for text, box in found
         if box.x0 < -SLACK or box.y0 < -SLACK or box.x1 > width + SLACK or box.y1 > height + SLACK
     ]
 
 
 def misplaced_captions(figure: Figure) -> list[str]:
-    """Caption boxes that touch a panel or do not hold their words."""
-    figure.canvas.draw()
+    """Caption boxes that touch a panel or do not hold their words; the page has been drawn."""
     boxed = [axes for axes in figure.axes if any(patch.get_gid() == "caption" for patch in axes.patches)]
     wrong = []
     for axes in boxed:

@@ -2,7 +2,7 @@
 
 import pytest
 from figures.cases import Shape, audit_suite, foreign, penalty_suite, run, runs, snapshot_suite, vit_suite
-from figures.layout import clipped, misplaced_captions, overlapping, smallest_type, words
+from figures.layout import clipped, misplaced_captions, overlapping, problems, smallest_type, words
 
 from creditscope.figures import draw_figure
 from creditscope.figures.page import fit, pretty, text_width, wrap
@@ -61,9 +61,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "logs", "index"), CASES)
 def test_layout(name, logs, index, width):
     figure = draw_figure(name, logs(), width, index).figure
-    assert overlapping(figure) == []
-    assert clipped(figure) == []
-    assert misplaced_captions(figure) == []
+    assert problems(figure) == []
     assert smallest_type(figure) >= 6.5
     assert figure.get_size_inches()[0] == {"one": 3.35, "two": 7.0}[width]
 

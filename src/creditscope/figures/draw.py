@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
 from creditscope.figures.page import pretty, text_width
@@ -39,13 +39,14 @@ def decades(axes: Axes, points: Sequence[Point], minor_grid: bool = False) -> No
     values = [v for p in points for v in (p.y, p.high) if v is not None and v > 0]
     # A lower end near zero would stretch the axis over decades that hold no run.
     values += [p.low for p in points if p.low is not None and p.y is not None and p.low > p.y / 10]
-    low = math.floor(math.log10(min(values)) - 0.2)
-    high = math.ceil(math.log10(max(values)) + 0.2)
+    low = math.floor(math.log10(min(values)) - 0.25)
+    high = math.ceil(math.log10(max(values)) + 0.25)
     axes.set_yscale("log")
     axes.set_ylim(10.0**low, 10.0**high)
     axes.yaxis.set_major_locator(LogLocator(base=10, numticks=7))
-    minor = LogLocator(base=10, subs=tuple(range(2, 10)), numticks=60) if high - low <= 6 else NullLocator()
-    axes.yaxis.set_minor_locator(minor)
+    # Over many decades the ticks between them would run together: only whole decades are left.
+    between = tuple(float(n) for n in range(2, 10)) if high - low <= 6 else (1.0,)
+    axes.yaxis.set_minor_locator(LogLocator(base=10, subs=between, numticks=60))
     axes.yaxis.set_minor_formatter(NullFormatter())
     if minor_grid:
         axes.grid(True, which="minor", axis="y", linewidth=0.25, alpha=0.7)

@@ -182,7 +182,7 @@ def _references(cell: Cell) -> list[Point]:
             Point(
                 "C",
                 cell.label,
-                "median ‖g_l‖ per sample",
+                "median ‖∂ℓ/∂h_l‖ per sample",
                 float(state),
                 mean.y,
                 mean.low,
@@ -247,7 +247,7 @@ def _panels(
             key="C",
             title="(C) Size of the reference",
             x_label="state l",
-            y_label="median ‖g_l‖ per sample",
+            y_label="median ‖∂ℓ/∂h_l‖ per sample",
             log=True,
             caption=beneath_words(norms, FLOOR),
             empty="" if norms else "no log holds reference norms per layer",

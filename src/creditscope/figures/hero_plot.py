@@ -76,7 +76,7 @@ def _paint_pair(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
     lines = table.of("A", kind="line")
     chance = lines[0].y if lines else None
     left, right = min(_GAMMA_RANGE[0], min(x) - 0.06), max(_GAMMA_RANGE[1], max(x) + 0.06)
-    top = min(1.03, max(max(y) * 1.2, 2.5 * (chance or 0.0)))
+    top = min(1.03, max(max(y) * 1.2, 2.5 * (chance or 0.0), 0.05))
     axes.set_xlim(left, right)
     axes.set_ylim(0, top)
     axes.xaxis.set_major_locator(linear_ticks())
@@ -107,7 +107,7 @@ def _quadrant_label(axes: Axes, words: str, box: tuple[float, float, float, floa
         return np.array([(x - left) / (right - left), (y - bottom) / (top - bottom)]) * inches
 
     corners = np.array([place(x0, y0), place(x1, y1)])
-    inner = corners + np.array([half + 0.03, -half - 0.03])
+    inner = corners + np.array([half + 0.045, -half - 0.045])
     middle = corners.mean(axis=0)
     columns = sorted((middle[0], *inner[:, 0]), key=lambda x: abs(x - middle[0]))
     rows = (inner[1, 1], inner[0, 1], middle[1])

@@ -319,7 +319,8 @@ def fit(words: str, width: float, size: float) -> str:
 
 
 _NORM = re.compile(r"‖([hg])_(\w)‖")
-_INDEX = re.compile(r"\bl\b(?![’'])")
+_SLOPE = "‖∂ℓ/∂h_l‖"
+_INDEX = re.compile(r"\bl\b")
 
 
 def pretty(words: str) -> str:
@@ -329,4 +330,5 @@ def pretty(words: str) -> str:
         words: Plain words.
     """
     plain = _INDEX.sub("$l$", words.replace("$", r"\$"))
+    plain = plain.replace(_SLOPE, r"$\Vert\partial\ell/\partial{h}_{l}\Vert$")
     return _NORM.sub(r"$\\Vert{\1}_{\2}\\Vert$", plain)

@@ -126,7 +126,7 @@ def _streams(chosen: Chosen, notes: list[str]) -> list[Point]:
     compared = [cell for cell in (chosen.vanilla, chosen.penalised) if cell is not None]
     drawn: list[Curves] = []
     until, cut = common_end(compared)
-    notes.append(f"(a): {cut}" if cut else "")
+    notes.append(f"(a): {cut[0].lower()}{cut[1:]}" if cut else "")
     for cell in compared:
         left = trajectory("a", "‖h_L‖", cell, hidden(None), until)
         right = trajectory(RIGHT, "‖g_L‖", cell, reference(None), until)

@@ -76,7 +76,7 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], looks: Mapping
                 )
             else:
                 axes.text(
-                    0, top - 0.25, fit(f"{rule}: {text}", inner * 0.96, SMALL), fontsize=SMALL, va="center", color=look
+                    0, top - 0.25, fit(f"{rule}: {text}", inner * 0.9, SMALL), fontsize=SMALL, va="center", color=look
                 )
             _credit(axes, rule, nodes, y, look)
 

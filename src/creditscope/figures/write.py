@@ -107,6 +107,8 @@ def check_request(name: str, out: Path, width: str, index: str) -> Request:
         raise BadInput(f"--width wants {' or '.join(get_args(Width))}, got {width!r}")
     if index not in get_args(Index):
         raise BadInput(f"--index wants {' or '.join(get_args(Index))}, got {index!r}")
+    if index != "published" and name != "hero":
+        raise BadInput(f"--index is an option of hero only; drop it for {name}")
     return Request(cast(Width, width), cast(Index, index))
 
 
