@@ -44,8 +44,8 @@ _LATEX = {
     "—": "---",
 }
 _MARKDOWN = {char: "\\" + char for char in "\\|`*_[]<>#~"}
-# Brackets right after \\ or at the start of a cell are read as an optional argument by booktabs rows.
-_LATEX_BRACKETS = {"[": "{[}", "]": "{]}"}
+# LaTeX looks past the end of a row for \\[…] and \\*: the next cell must not start with either.
+_LATEX_ROW_END = {"[": "{[}", "]": "{]}", "*": "{*}"}
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def markdown(text: str) -> str:
 
 def latex(text: str) -> str:
     """Text for one LaTeX table cell."""
-    return _translate(text, _LATEX | _LATEX_BRACKETS).replace("\n", " ")
+    return _translate(text, _LATEX | _LATEX_ROW_END).replace("\n", " ")
 
 
 def _html(text: str) -> str:

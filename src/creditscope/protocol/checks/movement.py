@@ -33,10 +33,11 @@ class MovementCheck(EpochCheck):
                 parts.append((largest if len(known) == len(names) else math.inf, largest, block))
         if not parts:
             return Evidence.missing("no block with weight matrices trains")
-        high, value, block = min(parts)
-        low = min(value for _, value, _ in parts)
-        grade = Grade.EXACT if low == high else Grade.BOUNDED
-        return Evidence(value, low, high, grade, (f"at block {block}",))
+        high = min(part[0] for part in parts)
+        low, block = min((part[1], part[2]) for part in parts)
+        if low == high:
+            return Evidence.point(low, Grade.EXACT, f"at block {block}")
+        return Evidence(None, low, high, Grade.BOUNDED, (f"not every weight matrix of block {block} was measured",))
 
     def settles(self, evidence: Evidence) -> str:
         """What to log."""
