@@ -5,16 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from creditscope.data.batches import augment, normalise
+from creditscope.data.batches import augment, normalise, pad_images
 
 
 def augment_by_loop(x: np.ndarray, shift_y: np.ndarray, shift_x: np.ndarray, flip: np.ndarray, pad: int) -> np.ndarray:
-    """The stupid twin: numpy pad, slice and reverse, one image at a time."""
-    out = np.empty_like(x)
-    height, width = x.shape[-2:]
+    """The stupid twin: slice and reverse, one padded image at a time."""
+    height, width = x.shape[-2] - 2 * pad, x.shape[-1] - 2 * pad
+    out = np.empty((*x.shape[:-2], height, width), dtype=x.dtype)
     for i in range(len(x)):
-        padded = np.pad(x[i], ((0, 0), (pad, pad), (pad, pad)))
-        crop = padded[:, shift_y[i] : shift_y[i] + height, shift_x[i] : shift_x[i] + width]
+        crop = x[i][:, shift_y[i] : shift_y[i] + height, shift_x[i] : shift_x[i] + width]
         out[i] = crop[:, :, ::-1] if flip[i] else crop
     return out
 
@@ -22,7 +21,9 @@ def augment_by_loop(x: np.ndarray, shift_y: np.ndarray, shift_x: np.ndarray, fli
 def draws(lead: tuple[int, ...], shape: tuple[int, int, int], pad: int, seed: int) -> tuple[torch.Tensor, ...]:
     rng = np.random.default_rng(seed)
     return (
-        torch.from_numpy(rng.integers(0, 256, (*lead, *shape), dtype=np.uint8)),
+        torch.from_numpy(
+            rng.integers(0, 256, (*lead, shape[0], shape[1] + 2 * pad, shape[2] + 2 * pad), dtype=np.uint8)
+        ),
         torch.from_numpy(rng.integers(0, 2 * pad + 1, lead)),
         torch.from_numpy(rng.integers(0, 2 * pad + 1, lead)),
         torch.from_numpy(rng.integers(0, 2, lead) == 1),
@@ -47,18 +48,22 @@ def test_augment_is_pad_crop_flip(n, channels, height, width, pad, seed):
 
 
 def test_augment_centre_crop_without_flip_is_the_image():
-    x, *_ = draws((3,), (3, 32, 32), 4, 0)
+    x = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     centre = torch.full((3,), 4)
-    assert torch.equal(augment(x, centre, centre, torch.zeros(3, dtype=torch.bool)), x)
+    padded = pad_images(x, torch.rand(3, 1, 1))
+    assert torch.equal(augment(padded, centre, centre, torch.zeros(3, dtype=torch.bool)), x)
 
 
-def test_augment_corner_crop_shows_black_pixels():
-    x = torch.full((1, 1, 6, 6), 200, dtype=torch.uint8)
-    zero = torch.zeros(1, dtype=torch.int64)
-    got = augment(x, zero, zero, torch.zeros(1, dtype=torch.bool))[0, 0]
-    assert (got[:4] == 0).all()
-    assert (got[:, :4] == 0).all()
-    assert (got[4:, 4:] == 200).all()
+def test_the_border_has_the_mean_colour_and_is_zero_to_a_normalised_network():
+    x = torch.full((2, 2, 6, 5), 200, dtype=torch.uint8)
+    mean, std = torch.tensor([0.286, 0.5]).reshape(2, 1, 1), torch.tensor([0.35, 0.25]).reshape(2, 1, 1)
+    padded = pad_images(x, mean)
+    want = np.stack([np.pad(np.full((6, 5), 200), 4, constant_values=c) for c in (73, 128)])
+    np.testing.assert_array_equal(padded.numpy(), np.stack([want, want]))
+    zero = torch.zeros(2, dtype=torch.int64)
+    corner = normalise(augment(padded, zero, zero, torch.zeros(2, dtype=torch.bool)), mean, std)
+    assert corner[:, :, :4].abs().max() <= 0.5 / 255 / 0.25 + 1e-6
+    assert (corner[:, :, 4:, 4:] > 0.8).all()
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28)])

@@ -81,18 +81,19 @@ def parse_seeds(text: str) -> list[int]:
         raise BadInput(f"--seeds {text}: wanted whole numbers separated by commas, such as 42,123") from None
 
 
-def parse_settings(pairs: list[str]) -> dict[str, str]:
-    """``key=value`` settings from the command line.
+def parse_settings(pairs: list[str]) -> dict[str, str | list[str]]:
+    """``key=value`` settings from the command line; ``[a,b]`` is a list.
 
     Args:
-        pairs: For example ``["width=128"]``.
+        pairs: For example ``["width=128", "probe.dear=[0,5]"]``.
     """
     from creditscope.errors import BadInput
 
-    settings = {}
+    settings: dict[str, str | list[str]] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise BadInput(f"--set {pair}: wanted key=value, such as width=128")
-        settings[key] = value
+        is_list = value.startswith("[") and value.endswith("]")
+        settings[key] = [part for part in value[1:-1].split(",") if part] if is_list else value
     return settings

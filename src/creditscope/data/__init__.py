@@ -17,7 +17,7 @@ features, labels as int64, in order), not the container: every layout of CIFAR-1
 import warnings
 from pathlib import Path
 
-from creditscope.data.batches import augment, normalise
+from creditscope.data.batches import augment, normalise, pad_images
 from creditscope.data.bundled import read_fashion_mini
 from creditscope.data.cifar10 import read_cifar10
 from creditscope.data.dataset import Dataset, make_dataset
@@ -50,6 +50,7 @@ __all__ = [
     "epoch_order",
     "load_data",
     "normalise",
+    "pad_images",
     "random_targets",
     "stream",
     "synthetic",

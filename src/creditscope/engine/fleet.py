@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from creditscope.blocks import Batch, Blocks, CreditRule, Feedback, Snapshot, Task, observe
-from creditscope.data.batches import augment, normalise
+from creditscope.data.batches import augment, normalise, pad_images
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_crops, epoch_order, random_targets, stream
 from creditscope.engine.optim import FleetAdamW, Segment, Stack
@@ -90,6 +90,8 @@ class Fleet:
         assert self.spec.optimiser is not None
         self.optimiser = FleetAdamW(self.params, self._segments(), self.spec.optimiser)
         self.targets = self._targets()
+        augmented = self.spec.augment == "crop4+flip"
+        self.images = pad_images(self.data.x_train, self.data.mean) if augmented else self.data.x_train
         self.loss_sum = torch.zeros(len(self.specs), device=device, dtype=torch.float64)
         self.at = torch.zeros(1, device=device, dtype=torch.int64)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -130,7 +132,7 @@ class Fleet:
     def _step(self) -> None:
         """One optimiser step of every run, free of host decisions so that a CUDA graph can hold it."""
         index = self.order.index_select(1, self.at)[:, 0]
-        x = self.data.x_train[index]
+        x = self.images[index]
         if self.spec.augment == "crop4+flip":
             down, right, flip = (draw.index_select(1, self.at)[:, 0] for draw in self.crops)
             x = augment(x, down, right, flip)
