@@ -148,7 +148,8 @@ def reference_lines(axes: Axes, lines: Sequence[tuple[Point, str]], data: Sequen
             box = spot[2]
             outside = box.y0 < axes.bbox.y0 or box.y1 > axes.bbox.y1
             crowded = any(box.overlaps(other) for other in taken) or any(box.y0 <= level <= box.y1 for level in levels)
-            return 1000 * (int(outside) + int(crowded)) + sum(bool(box.contains(x, y)) for x, y in data)
+            around = box.padded(3.0)  # markers are wider than the lines they sit on
+            return 1000 * (int(outside) + int(crowded)) + sum(bool(around.contains(x, y)) for x, y in data)
 
         right, above, box = min(spots, key=cost)
         taken.append(box)

@@ -24,7 +24,6 @@ from creditscope.records import EpochRow, RunLog
 
 Index = Literal["published", "acts"]
 MOST_SERIES = 8
-_GAMMA_RANGE = (-0.22, 1.12)
 
 
 def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:

@@ -208,8 +208,11 @@ def add_legend(page: Page, entries: Sequence[tuple[str, Artist]]) -> None:
         return
     labels = [fit(label, page.width - 2 * MARGIN - 0.5, BODY) for label, _ in entries]
     widths = [text_width(label, BODY) + 0.5 for label in labels]
-    columns = next(n for n in range(len(labels), 0, -1) if n == 1 or _columns_fit(widths, n, page.width - 2 * MARGIN))
-    rows = -(-len(labels) // columns)
+    room = page.width - 2 * MARGIN
+    most = next(n for n in range(len(labels), 0, -1) if n == 1 or _columns_fit(widths, n, room))
+    rows = -(-len(labels) // most)
+    even = -(-len(labels) // rows)
+    columns = even if _columns_fit(widths, even, room) else most
     height = rows * 0.145 + 0.06
 
     def paint(box: Box) -> None:

@@ -120,6 +120,9 @@ def _lines(bp: Cell | None, frozen: Cell | None, notes: list[str]) -> list[Point
         if base is not None and base.y is not None:
             what = f"test accuracy at epoch {epoch}"
             method = frozen.spec.method
+            notes.append(
+                f"Dashed in (c): {method} at its last epoch, {epoch}, and {points_of_percent(MARGIN)} above it."
+            )
             above = f"{method} + {points_of_percent(MARGIN)}"
             lines += [
                 Point("c", method, what, None, base.y, base.low, base.high, base.n, base.logs, "line"),
@@ -208,11 +211,14 @@ def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, Look]) -> N
     if panel.log:
         decades(axes, [*points, *lines])
     else:
-        values = [v for p in (*points, *lines) for v in (p.y, p.low, p.high) if v is not None]
-        air = 0.08 * (max(values) - min(values)) or 0.02
+        shown = [v for p in (*points, *lines) for v in (p.y, p.low, p.high) if v is not None]
+        air = 0.08 * (max(shown) - min(shown)) or 0.02
         # More air above: the words of the highest line stand there.
-        axes.set_ylim(max(0.0, min(values) - air), max(values) + 2 * air)
+        axes.set_ylim(max(0.0, min(shown) - air), max(shown) + 2 * air)
         axes.yaxis.set_major_locator(linear_ticks())
     draw_lines(axes, points, chosen)
-    words = [f"{line.series} {sci(line.y or 0.0) if panel.log else format(line.y, '.3f')}" for line in lines]
+    # The baseline's rule stands in the title and in the small print: short words cover less of the lines.
+    names = [line.series.rsplit("@", 1)[-1] for line in lines]
+    values = [sci(line.y or 0.0) if panel.log else f"{line.y:.3f}" for line in lines]
+    words = [f"{name} {value}" for name, value in zip(names, values, strict=True)]
     reference_lines(axes, list(zip(lines, words, strict=True)), trace(axes, points))
