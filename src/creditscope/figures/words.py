@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-_MOST_NAMES = 4
+_MOST_NAMES = 5
 
 
 def sci(value: float) -> str:
@@ -60,7 +60,7 @@ def listed(names: Sequence[str]) -> str:
     Args:
         names: At least one.
     """
-    shown = list(names[:_MOST_NAMES])
-    if len(names) > _MOST_NAMES:
-        shown.append(f"{len(names) - _MOST_NAMES} more")
-    return ", ".join(shown)
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    shown = _MOST_NAMES - 1
+    return ", ".join([*names[:shown], f"{len(names) - shown} more"])
