@@ -149,7 +149,7 @@ def build_cells(
     number = baseline if isinstance(baseline, (int, float)) else None
     cells = []
     for (role, _), runs in groups.items():
-        runs.sort(key=lambda run: (run.spec.seed is None, run.spec.seed or 0, run.name))
+        runs.sort(key=_by_seed)
         if role == "baseline":
             cells.append(Cell(tuple(runs), role, assume=assume))
             continue
@@ -179,9 +179,13 @@ class _Pool:
 
 def _by_key(runs: Iterable[RunLog]) -> dict[str, list[RunLog]]:
     found: dict[str, list[RunLog]] = {}
-    for run in runs:
+    for run in sorted(runs, key=_by_seed):
         found.setdefault(run.spec.match_key, []).append(run)
     return found
+
+
+def _by_seed(run: RunLog) -> tuple[bool, int, str]:
+    return run.spec.seed is None, run.spec.seed or 0, run.name
 
 
 def _baseline(spec: RunSpec, pool: _Pool, number: float | None) -> tuple[Baseline | None, str]:

@@ -140,7 +140,7 @@ class SeedOutcome:
         """The entry of ``per_seed``."""
         return {
             "seed": self.seed,
-            "value": self.evidence.value,
+            "value": _json(self.evidence.value),
             "interval": _list(self.evidence.interval),
             "outcome": str(self.ruling),
             "grade": str(self.evidence.grade),

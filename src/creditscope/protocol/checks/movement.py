@@ -23,6 +23,8 @@ class MovementCheck(EpochCheck):
         movement = row.movement
         if movement is None:
             return Evidence.missing("no movement of weights is logged")
+        if len(movement.blocks) != len(movement.trainable):
+            return Evidence.missing("the log names another number of blocks than it says which of them train")
         parts = []
         for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True)):
             if trains and names:

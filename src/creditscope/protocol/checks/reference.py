@@ -67,9 +67,9 @@ class ReferenceGain(EpochCheck):
         norm = reference_norm(facts, row)
         if norm.grade is Grade.MISSING:
             return Evidence.missing(f"no gain is logged; {norm.notes[0]}")
-        if row.error:
+        if error := finite(row.error):
             note = "the gain is not logged; med‖g_L‖/med‖e‖ stands in for it"
-            return Evidence(*(_scaled(norm, 1 / row.error)), Grade.PROXY, (note, *norm.notes))
+            return Evidence(*(_divided(norm, error)), Grade.PROXY, (note, *norm.notes))
         note = "no gain and no error ‖e‖ is logged; ‖e‖ ≤ √2 (cross-entropy assumed) bounds the gain from below"
         return Evidence(None, norm.low / LARGEST_ERROR, math.inf, Grade.PROXY, (note, *norm.notes))
 
@@ -127,9 +127,9 @@ def usable(cell: Cell) -> list[str]:
     return [f"seed{'s' if len(seeds) > 1 else ''} {listed(seeds)}: {text}" for text, seeds in said.items()]
 
 
-def _scaled(evidence: Evidence, factor: float) -> tuple[float | None, float, float]:
-    value = None if evidence.value is None else evidence.value * factor
-    return value, evidence.low * factor, evidence.high * factor
+def _divided(evidence: Evidence, by: float) -> tuple[float | None, float, float]:
+    value = None if evidence.value is None else evidence.value / by
+    return value, evidence.low / by, evidence.high / by
 
 
 def _range_of_n(evidence: Evidence, threshold: float, ruling: Ruling) -> str:

@@ -49,6 +49,8 @@ class Scale(EpochCheck):
         return "log the median norm of every state h_0..h_L at the last epoch"
 
     def _from_states(self, facts: RunFacts, states: list[float | None]) -> Evidence:
+        if len(states) < 2:
+            return Evidence.missing("fewer than two states are logged")
         if 0.0 in states:
             return Evidence.missing("a state has norm 0: its growth is not defined")
         if states[-1] is None:
