@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from creditscope.errors import BadInput
@@ -16,6 +19,19 @@ def test_each_explanation_is_complete(code):
     assert text.startswith(f"{code}: ")
     for part in (PITFALLS[code].title, PITFALLS[code].why, PITFALLS[code].fix, "Wrong:", "Right:"):
         assert part in text
+
+
+@pytest.mark.parametrize("code", PITFALLS)
+def test_own_words_are_plain_ascii_and_print_on_any_terminal(code):
+    texts = [PITFALLS[code].explain()]
+    texts += [finding.message + finding.fix for finding in lint_source(PITFALLS[code].wrong)]
+    assert [text for text in texts if not text.isascii()] == []
+
+
+def test_the_page_in_the_documentation_lists_every_code_with_its_title():
+    page = (Path(__file__).parents[2] / "docs" / "lint.md").read_text()
+    rows = dict(re.findall(r"^\| `(CS\d+)` \| (.+?) \|", page, flags=re.MULTILINE))
+    assert rows == {code: known.title for code, known in PITFALLS.items()}
 
 
 def test_codes_are_in_order_and_found_in_any_case():

@@ -14,7 +14,7 @@ WRONG = "n = t.norm(-1)\n"
 def test_finding_has_place_message_and_fix():
     (finding,) = lint_source("def f(t):\n    return t.norm(-1)\n", "a.py")
     assert (finding.file, finding.line, finding.column, finding.code) == ("a.py", 2, 12, "CS001")
-    assert str(finding).startswith("a.py:2:12 CS001 `norm(")
+    assert str(finding).startswith("a.py:2:12 CS001 `norm` takes -1 in this place as the order")
     assert finding.fix == "name the axis: `dim=-1`"
 
 

@@ -27,7 +27,7 @@ def find(source: Source) -> Iterator[Hit]:
     """
     if any(called_name(call) == "vmap" for call in source.calls()):
         return  # gradients per sample
-    everywhere = _reductions(source, source.tree)
+    reductions: dict[ast.AST, set[str]] = {source.tree: _reductions(source, source.tree)}
     for node in source.nodes:
         if not isinstance(node, ast.Compare) or len(node.comparators) != 1:
             continue
@@ -35,14 +35,17 @@ def find(source: Source) -> Iterator[Hit]:
             limit = source.number(floor)
             if limit is None or not _SMALLEST <= limit <= _LARGEST:
                 continue
-            if is_norm(source, norm) and is_gradient(source, norm):
-                here = _reductions(source, source.function(node)) or everywhere
-                if here == {"mean"}:
-                    yield Hit(
-                        node,
-                        f"the floor {limit:g} is absolute, but the gradient of a mean-reduced loss shrinks as 1/N "
-                        "with the batch size N",
-                    )
+            if not is_norm(source, norm) or not is_gradient(source, norm):
+                continue
+            function = source.function(node)
+            if function not in reductions:
+                reductions[function] = _reductions(source, function)
+            if (reductions[function] or reductions[source.tree]) == {"mean"}:
+                yield Hit(
+                    node,
+                    f"the floor {limit:g} is absolute, but the gradient of a mean-reduced loss shrinks as 1/N "
+                    "with the batch size N",
+                )
 
 
 def _reductions(source: Source, scope: ast.AST) -> set[str]:
@@ -90,7 +93,7 @@ PITFALL = Pitfall(
         "A mean over N samples divides every per-sample gradient by N: one floor then means another thing for every "
         "batch size. The published floor 1e-7 was set at N = 128; per sample, summed, it is 1.28e-5."
     ),
-    fix='use `reduction="sum"` (per-sample gradients), or scale the floor: `floor / batch_size`; write down N',
+    fix='use `reduction="sum"` and a floor per sample, or compare with `floor_per_sample / N`; write down N',
     wrong=(
         "import torch\nimport torch.nn.functional as F\n\ndef dead(h, y, head):\n"
         "    loss = F.cross_entropy(head(h), y)\n    (g,) = torch.autograd.grad(loss, h)\n"

@@ -11,6 +11,8 @@ from creditscope.lint.words import parts
 
 _SMALLEST, _LARGEST = 1e-10, 0.1
 _FLOAT64 = {"torch.float64", "torch.double", "jax.numpy.float64", "numpy.float64"}
+_JAX_FLOAT64 = "jax_enable_x64"
+_Code = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 _SCALES = {"scale", "scales", "norm", "norms", "rms", "std", "size", "radius", "magnitude", "median", "relative"}
 _WRAPPERS = {"item", "mean", "sum", "detach", "double", "float", "cpu", "squeeze"}
 
@@ -24,17 +26,20 @@ def find(source: Source) -> Iterator[Hit]:
     if not any(name.split(".")[0] in ("torch", "jax") for name in source.imports.values()):
         return  # numpy and plain Python compute in float64
     differences = [node for node in source.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)]
+    in_float64 = _float64_functions(source)
     reported: set[ast.AST] = set()
     for difference in differences:
         for side in (difference.left, difference.right):
             for step in _steps(source, side):
-                if step not in reported and not _in_float64(source, step):
+                if step not in reported and source.function(step) not in in_float64:
                     reported.add(step)
                     yield Hit(
                         step,
                         "this step has an absolute size: in float32 it drowns in rounding once the state is large",
                     )
-    yield from _steps_in_place(source, differences)
+    for node in _steps_in_place(source, differences):
+        if source.function(node) not in in_float64:
+            yield Hit(node, "this step has an absolute size: in float32 it drowns in rounding once the value is large")
 
 
 def _steps(source: Source, side: ast.expr) -> Iterator[ast.BinOp]:
@@ -130,27 +135,30 @@ def _is_shape_only(source: Source, part: ast.AST) -> bool:
     return isinstance(parent, ast.Call) and own_name(parent.func).endswith("_like")
 
 
-def _in_float64(source: Source, step: ast.AST) -> bool:
-    """Whether the function computes in float64, is handed float64, or the file makes it the default."""
-    function = source.function(step)
-    name = function.name if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ""
-    # ``jax.config.update("jax_enable_x64", True)`` and ``torch.set_default_dtype`` hold for the whole file.
-    scopes = [
-        function,
-        *(call for call in source.calls() if own_name(call.func) in (name, "update", "set_default_dtype")),
-    ]
-    return any(_is_float64(source, node) for scope in scopes for node in ast.walk(scope))
+def _float64_functions(source: Source) -> set[ast.AST]:
+    """The functions (and the module) that compute in float64, are handed float64, or have it as default."""
+    functions: set[ast.AST] = set()
+    names: set[str] = set()
+    for node in (node for node in source.nodes if _is_float64(source, node)):
+        around = list(source.ancestors(node))
+        functions.update(outer for outer in around if isinstance(outer, _Code))
+        names.update(own_name(outer.func) for outer in around if isinstance(outer, ast.Call))
+    by_default = "set_default_dtype" in names or _JAX_FLOAT64 in {
+        node.value for node in source.nodes if isinstance(node, ast.Constant)
+    }
+    for node in source.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (by_default or node.name in names):
+            functions.add(node)
+    return functions | {source.tree} if by_default else functions
 
 
 def _is_float64(source: Source, node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and method(node) == "double":
         return True
-    if isinstance(node, ast.Constant) and node.value == "jax_enable_x64":
-        return True
     return isinstance(node, ast.Attribute | ast.Name) and source.qualified(node) in _FLOAT64
 
 
-def _steps_in_place(source: Source, differences: list[ast.BinOp]) -> Iterator[Hit]:
+def _steps_in_place(source: Source, differences: list[ast.BinOp]) -> Iterator[ast.AugAssign]:
     """Find ``p[i] += 1e-3`` where a difference of losses is then divided by that step."""
     divisors: dict[ast.AST, list[ast.expr]] = {}
     for difference in differences:
@@ -162,8 +170,8 @@ def _steps_in_place(source: Source, differences: list[ast.BinOp]) -> Iterator[Hi
             continue
         steps = [factor for factor in _factors(source, node.value) if _is_small(source, factor)]
         below = [part for divisor in divisors.get(source.function(node), ()) for part in ast.walk(divisor)]
-        if any(same(step, part) for step in steps for part in below) and not _in_float64(source, node):
-            yield Hit(node, "this step has an absolute size: in float32 it drowns in rounding once the value is large")
+        if any(same(step, part) for step in steps for part in below):
+            yield node
 
 
 PITFALL = Pitfall(

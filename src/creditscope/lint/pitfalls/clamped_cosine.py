@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from creditscope.lint.calls import argument, method, own_name
+from creditscope.lint.calls import argument, called_name, method
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.recognise import (
     COSINE_MODULE,
@@ -48,11 +48,18 @@ def _torch_clamp(source: Source, call: ast.Call) -> str | None:
     if any(item.arg is None for item in call.keywords):
         return None
     eps = _TORCH_EPS if given is None else source.number(given)
-    if given is not None and eps is None and own_name(given) == "eps" and isinstance(given, ast.Attribute):
+    if _is_machine_epsilon(given):
         return "torch's cosine clamps each norm at the machine epsilon given here: gradients are often smaller"
     if eps is None or eps <= NEGLIGIBLE:
         return None
     return f"torch's cosine clamps each norm at {eps:g}: below it the value shrinks towards 0 and says nothing"
+
+
+def _is_machine_epsilon(node: ast.expr | None) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Call() as call, attr="eps"):
+            return called_name(call) == "finfo"
+    return False
 
 
 def _is_outermost_guarded_quotient(source: Source, node: ast.expr) -> bool:
@@ -97,7 +104,7 @@ PITFALL = Pitfall(
     code="CS002",
     title="a clamped cosine",
     why=(
-        "torch's cosine_similarity divides by max(‖x‖, 1e-8), and a hand-written `/ (na * nb + eps)` does worse. Deep "
+        "torch's cosine_similarity divides by max(norm, 1e-8), and a hand-written `/ (na * nb + eps)` does worse. Deep "
         "gradients of mean-reduced losses are often that small: the self-cosine of two vectors of norm 1e-9 reads 0.01."
     ),
     fix=(

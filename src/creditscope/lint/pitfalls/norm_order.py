@@ -34,7 +34,7 @@ def find(source: Source) -> Iterator[Hit]:
             axis = "dim" if name is None or name.startswith("torch.") else "axis"
             yield Hit(
                 call,
-                f"`{called_name(call)}(…{text}…)` takes {text} as the order of the norm, not as the axis",
+                f"`{called_name(call)}` takes {text} in this place as the order of the norm, not as the axis",
                 f"name the axis: `{axis}={text}`",
             )
 
@@ -54,8 +54,8 @@ PITFALL = Pitfall(
     code="CS001",
     title="an axis passed as the order of a norm",
     why=(
-        "The first argument of a norm is its order. `t.norm(-1)` is the order −1 norm over ALL elements, "
-        "(Σ|x|⁻¹)⁻¹: one number, dominated by the smallest entry, where an L2 norm per sample was meant."
+        "The first argument of a norm is its order. `t.norm(-1)` is the norm of order -1 over ALL elements, "
+        "1 / sum(1 / |x|): one number, ruled by the smallest entry, where an L2 norm per sample was meant."
     ),
     fix="name the axis: `t.norm(dim=-1)`, `torch.linalg.vector_norm(t, dim=-1)`, `np.linalg.norm(x, axis=-1)`",
     wrong="def norms(g):\n    return g.norm(-1)",

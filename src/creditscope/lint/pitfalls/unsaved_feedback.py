@@ -29,7 +29,7 @@ def find(source: Source) -> Iterator[Hit]:
         yield Hit(
             kept.node,
             f"`{kept.attribute}` is random and {what}: it is not in the state dict, so the run's own matrix is lost",
-            f'`self.register_buffer("{kept.attribute}", …)` (for a list: one buffer each), and save the state dict',
+            f'`self.register_buffer("{kept.attribute}", ...)` (for a list: one buffer each), and save the state dict',
         )
 
 
