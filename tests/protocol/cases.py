@@ -84,7 +84,9 @@ def run(method: str = "dfa", seed: int = 42, shape: Shape = ALIGNED, epochs: int
     return RunLog(f"{spec.run_id}.jsonl", HeaderRow(spec=spec, exact=list(shape.exact)), rows, probes, end)
 
 
-def cell(method: str, shape: Shape, seeds: Sequence[int] = SEEDS, spread: float = 0.002, **fields: object) -> list[RunLog]:
+def cell(
+    method: str, shape: Shape, seeds: Sequence[int] = SEEDS, spread: float = 0.002, **fields: object
+) -> list[RunLog]:
     """The same run over seeds; accuracies lie symmetrically around the shape's."""
     offsets = np.linspace(-spread, spread, len(seeds)) if len(seeds) > 1 else [0.0]
     return [
@@ -133,7 +135,9 @@ def cosines(shape: Shape) -> Cosines:
 def movement(values: Sequence[float]) -> Movement:
     """Two weight matrices a block; the second moves half as far."""
     names = [[f"blocks.{block}.up.weight", f"blocks.{block}.down.weight"] for block in range(len(values))]
-    weights = {name: value * (1.0, 0.5)[i] for value, pair in zip(values, names, strict=True) for i, name in enumerate(pair)}
+    weights = {
+        name: value * (1.0, 0.5)[i] for value, pair in zip(values, names, strict=True) for i, name in enumerate(pair)
+    }
     return Movement(weights=weights, blocks=names, trainable=[True] * len(values))
 
 
@@ -192,7 +196,9 @@ def with_credit(log: RunLog, change: Callable[[np.ndarray], np.ndarray]) -> RunL
     observed = change(np.array(log.probes[-1].null.observed, dtype=float))
     rng = np.random.default_rng(log.spec.seed)
     probes = tuple(
-        row.model_copy(update={"null": null(observed.tolist(), rng.normal(0, NULL_SD, (L + 1, K)), row is log.probes[-1])})
+        row.model_copy(
+            update={"null": null(observed.tolist(), rng.normal(0, NULL_SD, (L + 1, K)), row is log.probes[-1])}
+        )
         for row in log.probes
     )
     rows = edit(log, lambda row: {"cosine": row.cosine.model_copy(update={"mean": observed.tolist()})})

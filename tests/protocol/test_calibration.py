@@ -63,7 +63,7 @@ def test_direction_passes_at_most_one_percent_of_runs_whose_feedback_was_redrawn
     values = rng.normal(0, 0.5, cases.K + 1)  # wide, so that the smallest cosine asked for does not help
     shape, check, passed = cases.ALIGNED, Direction(0.05), 0
     base = cases.run("dfa", shape=shape)
-    for own in range(0, cases.K + 1):
+    for own in range(cases.K + 1):
         rest = np.delete(values, own)
         test = base.probes[-1].null.model_copy(
             update={"observed": [float(values[own])] * 5, "draws": [rest.tolist()] * 5, "p": [None] * 5}
@@ -94,7 +94,7 @@ def test_direction_over_three_seeds_passes_at_most_one_percent_of_redrawn_cells(
 
 def test_depth_errs_at_most_two_and_a_half_percent_each_way_at_a_true_margin_of_exactly_two_points():
     rng = np.random.default_rng(2)
-    n, check, tally = 1500, DepthInterval(2.0), {ruling: 0 for ruling in Ruling}
+    n, check, tally = 1500, DepthInterval(2.0), dict.fromkeys(Ruling, 0)
     claims, twins = cases.cell("dfa", cases.ALIGNED), cases.cell("dfa@frozen", cases.FROZEN)
     for _ in range(n):
         both = [

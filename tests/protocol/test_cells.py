@@ -21,7 +21,13 @@ def claim(logs, baseline=None):
 
 
 def test_runs_that_differ_only_in_seed_form_one_cell():
-    found = cells([*cases.cell("dfa", cases.ALIGNED), *cases.cell("dfa-rms", cases.COLLAPSED), *cases.cell("bp@frozen", cases.FROZEN)])
+    found = cells(
+        [
+            *cases.cell("dfa", cases.ALIGNED),
+            *cases.cell("dfa-rms", cases.COLLAPSED),
+            *cases.cell("bp@frozen", cases.FROZEN),
+        ]
+    )
     assert [(cell.method, cell.role, cell.seeds) for cell in found] == [
         ("dfa", "claim", (42, 123, 456)),
         ("dfa-rms", "claim", (42, 123, 456)),
@@ -77,7 +83,14 @@ def test_unfinished_runs_never_match():
     found = claim([*cases.cell("dfa", cases.ALIGNED), *frozen])
     assert found.baseline is None
     assert "unfinished" in found.why_no_baseline
-    assert len(claim([*cases.cell("dfa", cases.ALIGNED), *frozen[:1], *cases.cell("dfa@frozen", cases.FROZEN)[1:]]).baseline.runs) == 2
+    assert (
+        len(
+            claim(
+                [*cases.cell("dfa", cases.ALIGNED), *frozen[:1], *cases.cell("dfa@frozen", cases.FROZEN)[1:]]
+            ).baseline.runs
+        )
+        == 2
+    )
 
 
 def test_readout_runs_are_baselines_but_no_twins():

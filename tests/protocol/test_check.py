@@ -61,7 +61,9 @@ def seed(value, grade=Grade.EXACT, threshold=50.0):
 )
 def test_any_fires_fires_all_pass_passes_else_undecided(values, ruling, value):
     seeds = [
-        SeedOutcome(1, "log", 9, Ruling.FIRES, Evidence(None, math.inf, math.inf, Grade.EXACT)) if v == math.inf else seed(v)
+        SeedOutcome(1, "log", 9, Ruling.FIRES, Evidence(None, math.inf, math.inf, Grade.EXACT))
+        if v == math.inf
+        else seed(v)
         for v in values
     ]
     evidence = combine(seeds, "above")

@@ -41,7 +41,7 @@ def test_both_ends_are_reached():
 
 
 @given(st.floats(1e-6, 0.999), st.integers(2, 6))
-def test_shrinking_below_r_to_the_L_refutes_the_assumption(share, blocks):
+def test_shrinking_below_r_per_block_refutes_the_assumption(share, blocks):
     bounds = growth_bounds(share * 0.4**blocks, blocks, 0.4)
     assert "refutes" in bounds.refuted
 

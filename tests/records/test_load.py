@@ -44,7 +44,9 @@ def test_folders_are_searched_and_files_recognised_by_content(folder):
 
 def test_what_is_written_is_read_back_whole(folder):
     (log,) = load_logs([folder / "inner"]).logs
-    assert (log.epochs, log.probes, log.end) == tuple(getattr(cases.run("dfa", seed=1), n) for n in ("epochs", "probes", "end"))
+    assert (log.epochs, log.probes, log.end) == tuple(
+        getattr(cases.run("dfa", seed=1), n) for n in ("epochs", "probes", "end")
+    )
 
 
 BAD = {

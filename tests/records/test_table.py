@@ -26,7 +26,7 @@ def test_text_is_aligned():
 
 def test_markdown_escapes_and_aligns():
     assert TABLE.to_markdown().splitlines() == [
-        "**Title & all**",
+        "**Title &amp; all**",
         "",
         "| method | value |",
         "| --- | ---: |",

@@ -51,7 +51,7 @@ def blocks_at_least(ratio: float, blocks: int, smallest: float, factor: float) -
         factor: The per-block ratio asked for; above r.
     """
     room = (math.log(ratio) - blocks * math.log(smallest)) / (math.log(factor) - math.log(smallest))
-    return max(0, min(blocks, math.floor(room + 1e-12)))
+    return max(0, math.floor(min(blocks, room + 1e-12)))
 
 
 def stream_bounds(states: Sequence[float | None], smallest: float) -> GrowthBounds:

@@ -43,7 +43,7 @@ _LATEX = {
     "–": "--",
     "—": "---",
 }
-_MARKDOWN = {char: "\\" + char for char in "\\|`*_[]<>#~"}
+_MARKDOWN = {char: "\\" + char for char in "\\|`*_[]#~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 # LaTeX looks past the end of a row for \\[…] and \\*: the next cell must not start with either.
 _LATEX_ROW_END = {"[": "{[}", "]": "{]}", "*": "{*}"}
 

@@ -20,7 +20,7 @@ def test_drift_follows_its_law(s, ruling):
 
 
 @pytest.mark.parametrize(("last", "ruling"), [(0.31, "passes"), (0.30, "fires"), (0.29, "fires")])
-def test_representation_fires_when_h_L_is_no_better_than_h_0(last, ruling):
+def test_representation_fires_when_the_last_state_is_no_better_than_the_first(last, ruling):
     log = cases.edit(cases.run(), None, probe_accuracy=[0.30, 0.5, 0.5, 0.5, last])
     outcome = RepresentationCheck(0.0).judge(Cell((log,), "claim"))
     assert outcome.ruling == ruling

@@ -55,7 +55,9 @@ def test_pairing_matters():
     unpaired = depth([*runs("dfa", *ours), *runs("dfa@frozen", *theirs, seeds=(7, 8, 9))])
     assert unpaired.ruling == "undecided"
     assert unpaired.details["estimator"] == "Welch"
-    expected = stats.ttest_ind([100 * x for x in ours], [100 * x for x in theirs], equal_var=False).confidence_interval()
+    expected = stats.ttest_ind(
+        [100 * x for x in ours], [100 * x for x in theirs], equal_var=False
+    ).confidence_interval()
     assert unpaired.evidence.interval == pytest.approx((expected.low, expected.high))
 
 
@@ -167,7 +169,9 @@ def test_firing_since_when_against_the_twin_at_the_same_epoch():
 
 
 def test_accuracies_that_were_not_logged_are_not_invented():
-    claims = [replace(cases.edit(log, lambda row: {"test_accuracy": None}), end=None) for log in runs("dfa", 0.4, 0.4, 0.4)]
+    claims = [
+        replace(cases.edit(log, lambda row: {"test_accuracy": None}), end=None) for log in runs("dfa", 0.4, 0.4, 0.4)
+    ]
     outcome = depth(claims, baseline=0.3)
     assert outcome.ruling == "not measured"
     assert "no accuracy logged" in outcome.reason

@@ -15,7 +15,9 @@ def judged(log):
 
 
 def moved(weights, blocks, trainable):
-    return cases.edit(cases.run(), lambda row: {"movement": Movement(weights=weights, blocks=blocks, trainable=trainable)})
+    return cases.edit(
+        cases.run(), lambda row: {"movement": Movement(weights=weights, blocks=blocks, trainable=trainable)}
+    )
 
 
 @pytest.mark.parametrize(

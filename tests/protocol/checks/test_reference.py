@@ -73,13 +73,13 @@ def test_an_imported_log_was_already_multiplied():
     ("g_2", "ruling"),
     [(FLOOR * 1.6, "passes"), (FLOOR * 1.4, "undecided"), (FLOOR / 1.4, "undecided"), (FLOOR / 1.6, "fires")],
 )
-def test_g2_stands_in_for_gL_with_a_zone_of_doubt(g_2, ruling):
+def test_g_2_stands_in_for_the_last_with_a_zone_of_doubt(g_2, ruling):
     outcome = norm(with_reference([None, None, g_2, None, None]))
     assert (outcome.ruling, outcome.evidence.grade) == (ruling, "proxy")
     assert "g_2 stands in for g_L, to within ×1.5" in outcome.reason
 
 
-def test_with_two_blocks_g2_is_gL():
+def test_with_two_blocks_g_2_is_the_last():
     log = with_reference([None, None, 1e-4, None, None], depth=None)
     assert norm(log, blocks=2).evidence.interval is None
     assert "stands in" not in norm(log, blocks=2).reason

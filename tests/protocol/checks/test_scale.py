@@ -130,7 +130,9 @@ def test_ever_fired_and_recovered_are_history():
 
 
 def test_the_worst_seed_decides_and_k_of_n_is_shown():
-    logs = [cases.run(seed=s, shape=replace(cases.ALIGNED, growth=(g, 1, 1, 1))) for s, g in ((1, 2.0), (2, 70.0), (3, 3.0))]
+    logs = [
+        cases.run(seed=s, shape=replace(cases.ALIGNED, growth=(g, 1, 1, 1))) for s, g in ((1, 2.0), (2, 70.0), (3, 3.0))
+    ]
     outcome = Scale(50.0).judge(Cell(tuple(logs), "claim"))
     assert outcome.evidence.value == pytest.approx(70.0)
     assert "on 1 of 3 seeds" in outcome.reason

@@ -99,7 +99,7 @@ def _from_growth(growth: list[float | None]) -> Evidence:
     known = [(value, block) for block, value in enumerate(growth) if value is not None]
     if not known:
         return Evidence.missing("growth was not measured at any block")
-    value, block = max(known)
+    value, block = max(known, key=lambda pair: pair[0])
     if len(known) == len(growth):
         return Evidence.point(value, Grade.EXACT, f"at block {block}")
     open_blocks = [block for block, value in enumerate(growth) if value is None]

@@ -1,0 +1,121 @@
+"""The audit verb: what it prints, where, and with which exit code."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+from protocol import cases
+from typer.testing import CliRunner
+
+from creditscope.cli.audit import audit
+from creditscope.errors import BadInput
+from creditscope.records import LogWriter
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "published"
+APP = typer.Typer()
+APP.command()(audit)
+
+
+def call(*arguments):
+    return CliRunner().invoke(APP, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for log in cases.healthy("dfa"):
+        writer = LogWriter(tmp_path / log.name)
+        writer.create(log.header)
+        for row in list(log.rows())[1:]:
+            writer.append(row)
+    return tmp_path
+
+
+def test_a_table_by_default(runs):
+    result = call(runs)
+    assert result.exit_code == 0
+    assert "trustworthy" in result.stdout
+    assert result.stderr == ""
+
+
+def test_json_is_the_documented_shape():
+    result = call(GOLDEN, "--protocol", "published", "--baseline", "0.349", "--format", "json")
+    audited = json.loads(result.stdout)
+    assert audited["protocol"] == "published"
+    assert {cell["method"]: cell["verdict"] for cell in audited["cells"]}["dfa"] == "walked back"
+
+
+@pytest.mark.parametrize(("form", "mark"), [("md", "| method |"), ("latex", r"\toprule")])
+def test_markdown_and_latex(form, mark):
+    assert mark in call(GOLDEN, "--protocol", "published", "--format", form).stdout
+
+
+def test_sections_on_request(runs):
+    text = call(runs, "--decisions", "--sensitivity", "--no-timeline").stdout
+    assert "What each way of judging says" in text
+    assert "Thresholds that change nothing" in text
+    assert "Over time" not in text
+
+
+def test_fail_on_walkback(runs):
+    assert call(runs, "--fail-on-walkback").exit_code == 0
+    assert call(GOLDEN, "--protocol", "published", "--fail-on-walkback").exit_code == 1
+    assert call(GOLDEN, "--protocol", "published").exit_code == 0
+
+
+def test_a_skipped_file_is_named_on_stderr_and_fails_only_when_asked(runs):
+    (runs / "junk.json").write_text("junk")
+    result = call(runs)
+    assert result.exit_code == 0
+    assert "junk.json: not a log" in result.stderr
+    assert "junk.json" not in result.stdout
+    assert call(runs, "--fail-on-walkback").exit_code == 2
+
+
+def test_thresholds_and_assumptions():
+    audited = json.loads(
+        call(
+            GOLDEN,
+            "--set",
+            "scale=6000,depth=1",
+            "--set",
+            "movement=0.1",
+            "--assume",
+            "blocks=4,h0=9",
+            "--format",
+            "json",
+        ).stdout
+    )
+    assert audited["overrides"] == {"scale": 6000, "depth": 1, "movement": 0.1}
+    assert audited["assumed"]["h0"] == 9
+
+
+def test_a_baseline_in_another_folder(runs, tmp_path_factory):
+    other = tmp_path_factory.mktemp("frozen")
+    for path in runs.glob("*frozen*"):
+        shutil.move(path, other)
+    assert "not compared" in call(runs).stdout
+    assert "trustworthy" in call(runs, "--baseline", other).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.json"], "nothing to judge"),
+        ([GOLDEN, "--set", "scale"], "--set wants NAME=NUMBER, got 'scale'"),
+        ([GOLDEN, "--set", "scale=big"], "--set wants NAME=NUMBER"),
+        ([GOLDEN, "--assume", "=4"], "--assume wants NAME=NUMBER"),
+        ([GOLDEN, "--baseline", "34.9"], "fraction in [0, 1]"),
+        ([GOLDEN, "--baseline", "nowhere"], "--baseline holds no readable log"),
+    ],
+)
+def test_bad_use_raises_one_line_for_the_front_door(arguments, message):
+    result = call(*arguments)
+    assert isinstance(result.exception, BadInput)
+    assert message in str(result.exception)
+
+
+def test_an_unknown_protocol_or_format_is_bad_use():
+    assert call(GOLDEN, "--protocol", "harsh").exit_code == 2
+    assert call(GOLDEN, "--format", "xml").exit_code == 2
