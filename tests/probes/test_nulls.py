@@ -13,8 +13,8 @@ from creditscope.blocks import Batch, published_index, view_signal
 from creditscope.errors import NotMeasured
 from creditscope.models import ResMLP
 from creditscope.probes import nulls
-from creditscope.probes.nulls import FeedbackNull, GradientNull, null_test, redraw
-from creditscope.probes.parameters import block_parameters
+from creditscope.probes.gradient_null import GradientNull
+from creditscope.probes.nulls import FeedbackNull, null_test, redraw
 from creditscope.rules import build_rule
 
 
@@ -169,30 +169,6 @@ def test_what_cannot_be_redrawn_is_named() -> None:
         for probe in (FeedbackNull(redraws), GradientNull(redraws)):
             with pytest.raises(NotMeasured, match=reason):
                 probe.measure(snapshot)
-
-
-@pytest.mark.parametrize("method", ["dfa", "fa-block", "fa"])
-def test_gradient_null_redraw_by_redraw(method: str) -> None:
-    snapshot = mlp_snapshot(method)
-    blocks = block_parameters(snapshot)
-    rows = []
-    for feedback in one_by_one(snapshot, "gradient-null", 9):
-        written = snapshot.rule.assign(snapshot.task, snapshot.params, feedback, snapshot.train, None).grads
-        pairs = [
-            [np.concatenate([side[n].numpy().ravel() for n in names]) for side in (written, snapshot.bp_grads)]
-            for names in blocks
-        ]
-        rows.append([a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in pairs])
-    got = GradientNull(9, keep_draws=True).measure(snapshot).values["gradient_null"]
-    fixed = [False, False, method == "fa-block"]
-    assert [p is None for p in got.p] == fixed
-    for block in range(3):
-        if not fixed[block]:
-            np.testing.assert_allclose(got.draws[block], np.array(rows)[:, block], rtol=1e-9, atol=1e-12)
-
-
-def test_gradient_null_is_capped_and_says_so() -> None:
-    assert GradientNull(999).measure(mlp_snapshot("dfa", depth=2)).values["gradient_null"].redraws == 199
 
 
 def test_p_counts_ties_against_the_claim() -> None:

@@ -7,8 +7,9 @@ import torch
 
 from creditscope.blocks import Snapshot
 from creditscope.errors import NotMeasured
+from creditscope.probes.gradient_null import GradientNull
 from creditscope.probes.guards import Guards
-from creditscope.probes.nulls import FeedbackNull, GradientNull
+from creditscope.probes.nulls import FeedbackNull
 from creditscope.probes.parameters import GradientCosineProbe, StepDescentProbe
 from creditscope.probes.perturbation import NudgeProbe, RhoProbe
 from creditscope.probes.probe import Probe

@@ -12,20 +12,25 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from creditscope.blocks import Batch, CreditRule, Feedback, Snapshot, published_index, view_signal
+from creditscope.blocks import Batch, CreditRule, Feedback, Snapshot, published_index
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.cosine import cosines, mean_defined, sum_cosines, units
 from creditscope.probes.functional.fidelity import allowed_error, infidelity
-from creditscope.probes.functional.tokens import keep_live
-from creditscope.probes.parameters import block_parameters
-from creditscope.probes.probe import Measured, Need, Probe, credits_in_view, exact_twin, numbers, references_in_view
+from creditscope.probes.probe import (
+    Measured,
+    Need,
+    Probe,
+    credit_in_view,
+    credits_in_view,
+    exact_twin,
+    numbers,
+    references_in_view,
+)
 from creditscope.probes.streams import gaussian, stream
 from creditscope.records.rows import NullTest
 
 # Above this mean of the null the skips carry exact gradient, and "another feedback" is no longer "no information".
 SKIP_CARRIES = 0.1
-# The gradient null differentiates by every block parameter once a redraw and decides nothing: fewer suffice.
-GRADIENT_REDRAWS = 199
 # Entries held at once for the signals of one chunk; the backward pass of a transport rule holds about ten times more.
 _ENTRIES_CPU, _ENTRIES_GPU = 2**23, 2**26
 # Samples at once.
@@ -92,44 +97,6 @@ class FeedbackNull(Probe):
             means.append(float(values.mean()) if carried else None)
             spreads.append(float(values.std()) if carried else None)
         return test.model_copy(update={"random_vector_mean": means, "random_vector_sd": spreads})
-
-
-@dataclass(frozen=True)
-class GradientNull(Probe):
-    """Is the parameter gradient aligned, or would any other feedback do as well?
-
-    Measures: gradient cosine per block against redraws of the whole feedback (at most 199: it decides nothing).
-    Healthy: p < .01 in every trained block.
-    Fooled by: blocks whose gradient does not depend on the feedback; they have no null (None).
-    Null: itself.
-
-    Args:
-        redraws: K; capped at 199.
-        keep_draws: Whether the null values themselves go into the row.
-    """
-
-    redraws: int = 999
-    keep_draws: bool = False
-
-    name: ClassVar[str] = "gradient null"
-    unit: ClassVar[str] = "cosine"
-    needs: ClassVar[tuple[Need, ...]] = ("train", "feedback")
-    fields: ClassVar[tuple[str, ...]] = ("gradient_null",)
-
-    def measure(self, snapshot: Snapshot) -> Measured:
-        """The rule's own assignment of one batch, mapped over redraws."""
-        rule = redrawable(snapshot, self.redraws)
-        twin = exact_twin(snapshot)
-        blocks = block_parameters(snapshot)
-        reference = [_one_row(twin.bp_grads, names) for names in blocks]
-        written = twin.rule_grads
-        observed = torch.stack(
-            [cosines(_one_row(written, names), g)[0] for names, g in zip(blocks, reference, strict=True)]
-        )
-        null = _redrawn_gradients(twin, rule, min(self.redraws, GRADIENT_REDRAWS), blocks, reference)
-        spread = null.amax(dim=0) - null.amin(dim=0)
-        fixed = [bool(width <= 1e-9) for width in spread]
-        return Measured({"gradient_null": null_test(observed, null, fixed, self.keep_draws)})
 
 
 def redrawable(snapshot: Snapshot, redraws: int) -> CreditRule:
@@ -208,7 +175,7 @@ def redrawn_cosines(
     ]
     sums = torch.zeros(2, redraws, depth + 1, dtype=torch.float64, device=snapshot.probe.x.device)
     counts = torch.zeros_like(sums)
-    entries = sum(math.prod(shape) for shape in snapshot.task.shapes) * min(n, _SAMPLES)
+    entries = _entries(snapshot, rule) * min(n, _SAMPLES)
     for rows, chunk in redraw(snapshot, rule, "null", redraws, entries):
         for samples in (slice(start, start + _SAMPLES) for start in range(0, n, _SAMPLES)):
             signals = vmap(_delivery(snapshot, rule, samples))(chunk)
@@ -244,34 +211,18 @@ def _delivery(snapshot: Snapshot, rule: CreditRule, samples: slice) -> Callable[
     def deliver(feedback: Feedback) -> tuple[Tensor, ...]:
         signals = rule.deliver(snapshot.task, snapshot.params, feedback, batch)
         pairs = zip(signals, snapshot.seen.references, strict=True)
-        return tuple(view_signal(keep_live(c, g), snapshot.view) for c, g in pairs)
+        return tuple(credit_in_view(c, g, snapshot.view) for c, g in pairs)
 
     return deliver
 
 
-def _redrawn_gradients(
-    twin: Snapshot, rule: CreditRule, redraws: int, blocks: list[list[str]], reference: list[Tensor]
-) -> Tensor:
-    """Gradient cosine per redraw and block."""
-    train = twin.train
-    assert train is not None
-    inside = {name for names in blocks for name in names}
-    # What is no block's parameter is held fixed: its gradient is never formed.
-    rest = {name: p for name, p in twin.params.items() if name not in inside}
-    task = twin.task._replace(buffers={**twin.task.buffers, **rest})
-    params = {name: p for name, p in twin.params.items() if name in inside}
-
-    def assign(feedback: Feedback) -> tuple[Tensor, ...]:
-        grads = rule.assign(task, params, feedback, train, None).grads
-        return tuple(_one_row(grads, names) for names in blocks)
-
-    states = sum(math.prod(shape) for shape in twin.task.shapes) * len(train.x)
-    cost = states + sum(p.numel() for p in params.values())
-    rows = [
-        torch.stack([cosines(c, g)[0] for c, g in zip(vmap(assign)(chunk), reference, strict=True)], dim=1)
-        for _, chunk in redraw(twin, rule, "gradient-null", redraws, cost)
-    ]
-    return torch.cat(rows)
+def _entries(snapshot: Snapshot, rule: CreditRule) -> int:
+    """Numbers that one sample's signals take: a signal handed alike to every token is held once, unless flattened."""
+    batch = Batch(snapshot.probe.x[:1], snapshot.probe.y[:1])
+    signals = rule.deliver(snapshot.task, snapshot.params, snapshot.feedback, batch)
+    if snapshot.view == "cls":
+        return sum(c.untyped_storage().nbytes() // c.element_size() for c in signals)
+    return sum(c.numel() for c in signals)
 
 
 def null_test(observed: Tensor, null: Tensor, fixed: list[bool], keep_draws: bool) -> NullTest:
@@ -312,7 +263,3 @@ def _mean_cosines(signals: Sequence[Tensor], references: Sequence[Tensor]) -> Te
             for c, g in zip(signals, references, strict=True)
         ]
     )
-
-
-def _one_row(tensors: dict[str, Tensor], names: list[str]) -> Tensor:
-    return torch.cat([tensors[name].double().flatten() for name in names])

@@ -31,7 +31,7 @@ from creditscope.records.rows import Nudge, Rho
 EPSILON = 1e-3
 ETA = 1e-2
 # Entries of the perturbed states held at once; fixed, so that draws do not depend on the device.
-_ENTRIES = 2**23
+_ENTRIES = 2**22
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,19 @@ def credits_in_view(snapshot: Snapshot) -> list[Tensor]:
         snapshot: The run.
     """
     pairs = zip(snapshot.delivered, snapshot.seen.references, strict=True)
-    return [view_signal(keep_live(c, g), snapshot.view) for c, g in pairs]
+    return [credit_in_view(c, g, snapshot.view) for c, g in pairs]
+
+
+def credit_in_view(c: Tensor, g: Tensor, view: str) -> Tensor:
+    """Credit at one state as one vector per sample, without tokens that cannot reach the loss.
+
+    Args:
+        c: Credit.
+        g: Reference of the same state.
+        view: One of ``VIEWS``.
+    """
+    # One token is live or it is not; there is nothing to leave out of it.
+    return view_signal(c if view == "cls" else keep_live(c, g), view)
 
 
 def numbers(values: Tensor | Sequence[Tensor]) -> list[float | None]:

@@ -1,0 +1,94 @@
+"""The fresh-feedback null of the gradient cosine, per block."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from creditscope.blocks import CreditRule, Feedback, Snapshot
+from creditscope.errors import NotMeasured
+from creditscope.probes.functional.cosine import cosines
+from creditscope.probes.nulls import null_test, redraw, redrawable
+from creditscope.probes.parameters import block_parameters
+from creditscope.probes.probe import Measured, Need, Probe, exact_twin
+
+# The gradient null differentiates by every block parameter once a redraw and decides nothing: fewer suffice, and on
+# large models no more than this many entries of states and parameters are gone through, but at least 19 redraws.
+REDRAWS = (19, 199)
+_WORK_CPU, _WORK_GPU = 2**26, 2**32
+
+
+@dataclass(frozen=True)
+class GradientNull(Probe):
+    """Is the parameter gradient aligned, or would any other feedback do as well?
+
+    Measures: gradient cosine per block against 19 to 199 redraws of the whole feedback (it decides nothing).
+    Healthy: p < .01 in every trained block.
+    Fooled by: blocks whose gradient does not depend on the feedback; they have no null (None).
+    Null: itself.
+
+    Args:
+        redraws: K; capped at 199, and lower on large models.
+        keep_draws: Whether the null values themselves go into the row.
+    """
+
+    redraws: int = 999
+    keep_draws: bool = False
+
+    name: ClassVar[str] = "gradient null"
+    unit: ClassVar[str] = "cosine"
+    needs: ClassVar[tuple[Need, ...]] = ("train", "feedback")
+    fields: ClassVar[tuple[str, ...]] = ("gradient_null",)
+
+    def measure(self, snapshot: Snapshot) -> Measured:
+        """The rule's own assignment of one batch, mapped over redraws."""
+        rule = redrawable(snapshot, self.redraws)
+        twin = exact_twin(snapshot)
+        blocks = block_parameters(snapshot)
+        reference = [_one_row(twin.bp_grads, names) for names in blocks]
+        written = twin.rule_grads
+        absent = [name for names in blocks for name in names if name not in written]
+        if absent:
+            raise NotMeasured(f"gradient null: the backward pass wrote no gradient of {absent[0]}; keep every block's")
+        observed = torch.stack(
+            [cosines(_one_row(written, names), g)[0] for names, g in zip(blocks, reference, strict=True)]
+        )
+        null = _redrawn_gradients(twin, rule, self.redraws, blocks, reference)
+        spread = null.amax(dim=0) - null.amin(dim=0)
+        fixed = [bool(width <= 1e-9) for width in spread]
+        return Measured({"gradient_null": null_test(observed, null, fixed, self.keep_draws)})
+
+
+def _redrawn_gradients(
+    twin: Snapshot, rule: CreditRule, redraws: int, blocks: list[list[str]], reference: list[Tensor]
+) -> Tensor:
+    """Gradient cosine per redraw and block."""
+    train = twin.train
+    assert train is not None
+    inside = {name for names in blocks for name in names}
+    # What is no block's parameter is held fixed: its gradient is never formed.
+    rest = {name: p for name, p in twin.params.items() if name not in inside}
+    task = twin.task._replace(buffers={**twin.task.buffers, **rest})
+    params = {name: p for name, p in twin.params.items() if name in inside}
+
+    def assign(feedback: Feedback) -> tuple[Tensor, ...]:
+        grads = rule.assign(task, params, feedback, train, None).grads
+        return tuple(_one_row(grads, names) for names in blocks)
+
+    states = sum(math.prod(shape) for shape in twin.task.shapes) * len(train.x)
+    cost = states + sum(p.numel() for p in params.values())
+    fewest, most = REDRAWS
+    work = _WORK_GPU if train.x.is_cuda else _WORK_CPU
+    redraws = min(redraws, most, max(fewest, work // cost))
+    rows = [
+        torch.stack([cosines(c, g)[0] for c, g in zip(vmap(assign)(chunk), reference, strict=True)], dim=1)
+        for _, chunk in redraw(twin, rule, "gradient-null", redraws, 8 * cost)
+    ]
+    return torch.cat(rows)
+
+
+def _one_row(tensors: dict[str, Tensor], names: list[str]) -> Tensor:
+    return torch.cat([tensors[name].double().flatten() for name in names])
