@@ -148,3 +148,11 @@ def test_token_streams_in_every_view(view: str) -> None:
     clamp = ClampProbe().measure(snapshot).values["clamp"]
     assert clamp.onset[1] == pytest.approx(np.median(vectors.norm(dim=1).numpy()) / 1e-8)
     assert min(FidelityProbe().measure(snapshot).values["fidelity"].median) == 1
+
+
+def test_the_probe_batch_size_does_not_enter_any_norm() -> None:
+    # Mistake 8: one floor for gradients that were divided by different batch sizes.
+    snapshot = mlp_snapshot("dfa")
+    onsets = [ClampProbe().measure(replace(snapshot, batch=size)).values["clamp"].onset for size in (1, 10, 24)]
+    np.testing.assert_allclose(onsets[0], onsets[1], rtol=1e-9)
+    np.testing.assert_allclose(onsets[0], onsets[2], rtol=1e-9)
