@@ -203,9 +203,9 @@ def guarded_norm_product(source: Source, parts: tuple[ast.expr, list[ast.expr]])
         elif root is not None and _is_product_of_sums(source, strip_guard(source, root) or root):
             norms += 2 * is_sum(source, numerator)
             guarded |= strip_guard(source, root) is not None
-        elif (value := _worth_following(source, node)) is not None and value not in followed:
-            followed.add(value)
-            pending.append(value)
+        elif new := [value for value in _worth_following(source, node) if value not in followed]:
+            followed.update(new)
+            pending += new
         elif is_norm(source, node):
             norms += 1
     return norms >= 2, guarded
@@ -254,12 +254,12 @@ def _kept(source: Source, node: ast.AST) -> ast.expr | None:
     return node.args[0] if name in _KEEPING_FUNCTIONS and node.args else None
 
 
-def _worth_following(source: Source, node: ast.AST) -> ast.expr | None:
-    """The value of a name, where a product or a guard may hide in it."""
-    for value in source.values(node)[:1]:
-        if isinstance(value, ast.BinOp | ast.Name | ast.Attribute) or strip_guard(source, value) is not None:
-            return value
-    return None
+def _worth_following(source: Source, node: ast.AST) -> list[ast.expr]:
+    """The values of a name in which a product or a guard may hide."""
+    kinds = ast.BinOp | ast.Name | ast.Attribute
+    return [
+        value for value in source.values(node) if isinstance(value, kinds) or strip_guard(source, value) is not None
+    ]
 
 
 def _base(node: ast.AST) -> ast.AST:

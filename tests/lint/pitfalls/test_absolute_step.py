@@ -22,6 +22,15 @@ WRONG = [
     """,
     "import torch\nd = f(h + 1e-3 * v / v.norm()) - f(h)  #!",
     "import torch\nd = criterion(model(h + 1e-2 * v), y) - criterion(model(h), y)  #!",
+    """
+    import torch
+    def predicted(loss_fn, h, credit):
+        base = loss_fn(h)
+        for _ in range(8):
+            noise = torch.randn_like(h)
+            delta = loss_fn(h + 1e-3 * noise) - base  #!
+            yield (noise * credit).sum(), delta
+    """,
     "import jax\nd = f(x + 1e-3 * v) - f(x)  #!",
     "import torch\nd = f(h - 1e-2 * credit) - f(h)  #!",
     """

@@ -56,6 +56,15 @@ WRONG = [
     norms = [p.grad.norm() for p in model.parameters()]
     """,
     """
+    import torch
+    model.half()  #!
+    (g,) = torch.autograd.grad(loss, h)
+    """,
+    """
+    model.half()  #!
+    saved = [p.grad.detach().clone() for p in model.parameters()]
+    """,
+    """
     import numpy as np
     saved = np.linalg.norm(grads.astype("float16"), axis=-1)  #!
     """,
@@ -71,6 +80,7 @@ WRONG = [
 
 RIGHT = [
     "model = model.half()\ny = model(x)",
+    "model = model.half()\nfor p in ps:\n    p.grad.zero_()\n    p.grad = None",
     """
     import torch
     scaler = torch.amp.GradScaler()
@@ -118,6 +128,7 @@ RIGHT = [
     limit = torch.finfo(torch.float16).max
     norm = g.norm()
     """,
+    "import torch\nself.assertEqual(p.grad.dtype, torch.float16)\nnorm = p.grad.norm()",
     "model.double()\nnorm = p.grad.norm()",
     "trainer = Trainer(precision='bf16-mixed')\nnorm = p.grad.norm()",
     "arguments = TrainingArguments(fp16=False)\nnorm = p.grad.norm()",

@@ -20,6 +20,13 @@ WRONG = [
         return a.dot(b) / (na * nb)
     """,
     """
+    def alignment(a, b):
+        if a.norm() == 0:
+            print("zero")
+            return 0.0  #!
+        return a.dot(b) / (a.norm() * b.norm())
+    """,
+    """
     if g.norm() < 1e-12:
         cos = 0.0  #!
     else:

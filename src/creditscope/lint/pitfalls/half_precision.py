@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from creditscope.lint.calls import argument, called_name, keyword, method
+from creditscope.lint.calls import argument, called_name, keyword, method, own_name
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.recognise import is_cosine_call, is_gradient, is_norm_call
 from creditscope.lint.source import Source
@@ -12,6 +12,23 @@ _FLOAT16 = {"torch.float16", "torch.half", "numpy.float16", "numpy.half"}
 _AUTOCASTS = {"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.amp.autocast_mode.autocast"}
 _SCALERS = {"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler", "torch.amp.grad_scaler.GradScaler"}
 _HALF_PRECISIONS = (16, "16", "16-mixed", "16-true")
+_GRADIENTS = {"torch.autograd.grad", "torch.func.grad", "torch.func.vjp", "torch.func.jacrev"}
+_HOOKS = {"register_full_backward_hook", "retain_grad"}
+_TAKES = {
+    "clone",
+    "detach",
+    "flatten",
+    "view",
+    "reshape",
+    "ravel",
+    "abs",
+    "mean",
+    "std",
+    "cpu",
+    "float",
+    "double",
+    "numpy",
+}
 _INSTEAD = (
     "measure in float64 (or bfloat16, whose range is float32's): run the probe outside autocast on `model.double()`"
 )
@@ -37,6 +54,13 @@ def find(source: Source) -> Iterator[Hit]:
 
 
 def _measures_gradient(source: Source, node: ast.AST) -> bool:
+    """Whether a node takes the norm or cosine of a gradient, asks autograd for one, or takes one out of ``.grad``."""
+    if not isinstance(node, ast.Call):
+        return False
+    if source.qualified(node.func) in _GRADIENTS or method(node) in _HOOKS:
+        return True
+    if method(node) in _TAKES and isinstance(node.func, ast.Attribute) and own_name(node.func.value) == "grad":
+        return True
     return (is_norm_call(source, node) or is_cosine_call(source, node)) and is_gradient(source, node)
 
 
@@ -101,7 +125,11 @@ def _is_used(source: Source, node: ast.AST) -> bool:
         parent = source.parents.get(parent)
     if isinstance(parent, ast.Call):
         name = source.qualified(parent.func) or called_name(parent)
-        return name not in _AUTOCASTS and not name.endswith(("finfo", "isinstance", "print"))
+        return (
+            name not in _AUTOCASTS
+            and not name.endswith(("finfo", "print"))
+            and not called_name(parent).startswith("assert")
+        )
     return isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.arguments)
 
 

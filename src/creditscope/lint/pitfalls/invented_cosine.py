@@ -93,16 +93,16 @@ def _filled_by_branches(source: Source, node: ast.If) -> Iterator[Hit]:
         return
     for branch in (node.body, node.orelse):
         match branch:
-            case [ast.Assign(targets=[target], value=value)] if like_cosine(own_name(target)):
+            case [*_, ast.Assign(targets=[target], value=value)] if like_cosine(own_name(target)):
                 pass
-            case [ast.Return(value=ast.expr() as value)] if _in_cosine_function(source, branch[0]):
+            case [*_, ast.Return(value=ast.expr() as value)] if _in_cosine_function(source, branch[-1]):
                 pass
             case _:
                 continue
         choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
         numbers = [constant(source, choice) for choice in choices]
         if numbers[0] is not None and all(number in _NUMBERS for number in numbers):
-            yield _hit(branch[0], numbers[0])
+            yield _hit(branch[-1], numbers[0])
 
 
 def _goes_to_cosine(source: Source, node: ast.expr) -> bool:
@@ -115,8 +115,12 @@ def _goes_to_cosine(source: Source, node: ast.expr) -> bool:
 
 
 def _in_cosine_function(source: Source, node: ast.AST) -> bool:
+    """Whether the function around a node is named like a cosine, or returns one elsewhere."""
     function = source.function(node)
-    return isinstance(function, ast.FunctionDef) and like_cosine(function.name)
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    returned = (part.value for part in ast.walk(function) if isinstance(part, ast.Return))
+    return like_cosine(function.name) or any(is_cosine(source, value) for value in returned)
 
 
 def _asks_zero(source: Source, test: ast.expr, strict: bool = False) -> bool:
