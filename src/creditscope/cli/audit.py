@@ -49,10 +49,12 @@ def audit(
 ) -> None:
     """Judge logs: trustworthy, walked back or incomplete, with reasons and what would settle what is open."""
     from creditscope.protocol.audit import audit as judge
+    from creditscope.records.load import without_collection
 
     thresholds, assumed = _numbers(set_, "--set"), _numbers(assume, "--assume")
-    result = judge(logs, protocol.value, _baseline(baseline), thresholds, assumed)
-    typer.echo(_print(result, format_, timeline=timeline, decisions=decisions, sensitivity=sensitivity))
+    with without_collection():
+        result = judge(logs, protocol.value, _baseline(baseline), thresholds, assumed)
+        typer.echo(_print(result, format_, timeline=timeline, decisions=decisions, sensitivity=sensitivity))
     for skipped in result.skipped:
         typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
     if fail_on_walkback and result.skipped:

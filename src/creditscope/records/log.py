@@ -120,7 +120,7 @@ def _numbered(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeRow | EndRow:
     # One pass for the rows that are well: 2.5 times as fast. Whatever is wrong is explained by the slow way below.
-    if not any(mark in line for mark in (b"NaN", b"Infinity", b"schema_version")):
+    if not (b"NaN" in line or b"Infinity" in line or b"schema_version" in line):
         with suppress(ValidationError):
             parsed: HeaderRow | EpochRow | ProbeRow | EndRow = _ROW.validate_json(line)
             return parsed

@@ -129,6 +129,7 @@ def test_better_than_its_twin_but_not_than_a_shallow_net():
     outcome = depth(logs)
     assert outcome.ruling == "passes"
     assert "better than its own frozen twin, not better than a shallow net trained by backprop" in outcome.reason
+    assert "bp@frozen reaches 0.4213 (3 seeds)" in outcome.reason
     assert {b["method"]: b["accuracy"] for b in outcome.baseline["beside"]} == pytest.approx(
         {"bp@frozen": 0.421333, "dfa@readout": 0.25}, rel=1e-4
     )
@@ -175,3 +176,14 @@ def test_accuracies_that_were_not_logged_are_not_invented():
     outcome = depth(claims, baseline=0.3)
     assert outcome.ruling == "not measured"
     assert "no accuracy logged" in outcome.reason
+
+
+@pytest.mark.parametrize(("accuracy", "shallow"), [(0.36, 0.42), (0.45, 0.42)])
+def test_the_shallow_net_is_only_held_against_a_run_that_beats_its_twin(accuracy, shallow):
+    logs = [
+        *runs("dfa", accuracy, accuracy + 0.001, accuracy - 0.001),
+        *runs("dfa@frozen", 0.35, 0.35, 0.35),
+        *runs("bp@frozen", shallow, shallow, shallow),
+    ]
+    assert "not better than a shallow net" not in depth(logs).reason
+    assert f"bp@frozen reaches {shallow}" in depth(logs).reason

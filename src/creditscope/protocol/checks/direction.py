@@ -316,7 +316,9 @@ def _block_words(test: BlockTest) -> str:
         f"null mean {test.null_mean:+.2f}: skips carry exact gradient" if (test.null_mean or 0) > SKIPS_CARRY else ""
     )
     notes = "; ".join(note for note in (test.why, skips) if note)
-    return f"block {test.block}: cosine {test.cosine:+.3f}, p = {number(test.p)}" + (f" ({notes})" if notes else "")
+    adjusted = f" (Holm {number(test.adjusted)})" if test.adjusted not in (None, test.p) else ""
+    said = f"block {test.block}: cosine {test.cosine:+.3f}, p = {number(test.p)}{adjusted}"
+    return said + (f" ({notes})" if notes else "")
 
 
 def _block_dict(test: BlockTest) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import final
 
 from creditscope.protocol.check import Evidence, Grade
 from creditscope.protocol.checks.point import EpochCheck
-from creditscope.protocol.facts import RunFacts, finite
+from creditscope.protocol.facts import RunFacts
 from creditscope.records.rows import EpochRow
 
 
@@ -28,8 +28,8 @@ class MovementCheck(EpochCheck):
         parts = []
         for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True)):
             if trains and names:
-                values = [finite(movement.weights.get(name)) for name in names]
-                known = [value for value in values if value is not None]
+                values = map(movement.weights.get, names)
+                known = [value for value in values if value is not None and value - value == 0]  # finite
                 largest = max(known, default=0.0)
                 # A matrix that was not measured leaves the block's movement open upwards.
                 parts.append((largest if len(known) == len(names) else math.inf, largest, block))

@@ -27,7 +27,7 @@ class Scale(EpochCheck):
         if what := diverged_at(row):
             return Evidence(None, math.inf, math.inf, Grade.EXACT, (f"diverged: {what}",))
         if row.growth is not None:
-            return _from_growth([finite(value) for value in row.growth])
+            return _from_growth(row.growth)
         if row.hidden is None:
             return Evidence.missing("no norm of the stream is logged")
         return self._from_states(facts, [finite(value) for value in row.hidden.median])
@@ -96,13 +96,13 @@ class Scale(EpochCheck):
 
 
 def _from_growth(growth: list[float | None]) -> Evidence:
-    known = [(value, block) for block, value in enumerate(growth) if value is not None]
+    known = [(value, block) for block, value in enumerate(growth) if value is not None and value - value == 0]  # finite
     if not known:
         return Evidence.missing("growth was not measured at any block")
     value, block = max(known, key=lambda pair: pair[0])
     if len(known) == len(growth):
         return Evidence.point(value, Grade.EXACT, f"at block {block}")
-    open_blocks = [block for block, value in enumerate(growth) if value is None]
+    open_blocks = sorted(set(range(len(growth))) - {block for _, block in known})
     note = f"at block {block}; not measured at blocks {', '.join(map(str, open_blocks))}"
     return Evidence(value, value, math.inf, Grade.BOUNDED, (note,))
 
