@@ -6,14 +6,13 @@
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from creditscope.errors import BadFile, BadInput
+from creditscope.records.foreign import ForeignFile, type_of
 from creditscope.records.log import RunLog, explain
 from creditscope.records.method import RULES, Method, parse_method
 from creditscope.records.rows import EndRow, EpochRow, Gamma, HeaderRow, Norms
@@ -50,32 +49,7 @@ _SERIES = re.compile(r"(?P<rule>[A-Za-z][A-Za-z0-9-]*)_log")
 _NAME_SEED = re.compile(r"(?:^|[_-])s(?:eed)?(\d{1,9})(?=[_.-]|$)")
 _NAME_PENALTY = re.compile(r"(?:^|[_-])(?:lam|pen)(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?=[_-]|\.json|$)", re.IGNORECASE)
 _NAME_RULE = re.compile(r"[a-z]+(?:-[a-z]+)*")
-_T = TypeVar("_T")
 Layout = Literal["snapshot", "penalty"]
-
-
-@dataclass
-class _File:
-    """One file under import: its name, its content, and what had to be said about it."""
-
-    name: str
-    content: dict[str, Any]
-    from_name: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    def bad(self, where: str, message: str) -> BadFile:
-        return BadFile(f"{self.name}: {where}: {message}")
-
-    def lookup(self, meaning: str, read: Callable[["_File", str, Any], _T]) -> _T | None:
-        """A fact about the run from ``config`` or from the top of the file; None when neither states it."""
-        config = self.content.get("config", {})
-        if not isinstance(config, dict):
-            raise self.bad("config", f"wanted an object, got {_type(config)}")
-        for key in FILE_FIELDS[meaning]:
-            for prefix, place in (("config.", config), ("", self.content)):
-                if place.get(key) is not None:
-                    return read(self, prefix + key, place[key])
-        return None
 
 
 def layout_of(content: Any) -> Layout | None:
@@ -103,24 +77,24 @@ def import_logs(name: str, content: Any) -> tuple[RunLog, ...]:
         raise BadFile(
             f"{name}: not a log: wanted a creditscope JSONL log, or JSON with a list under 'log', 'bp_log' or 'dfa_log'"
         )
-    file = _File(name, content)
+    file = ForeignFile(name, content)
     if layout == "penalty":
         return (_run(file, "log", None, layout),)
     series = [(match["rule"], key) for key in content if (match := _SERIES.fullmatch(key))]
-    return tuple(_run(_File(name, content), key, rule.lower(), layout) for rule, key in series)
+    return tuple(_run(ForeignFile(name, content), key, rule.lower(), layout) for rule, key in series)
 
 
-def _run(file: _File, key: str, series_rule: str | None, layout: Layout) -> RunLog:
+def _run(file: ForeignFile, key: str, series_rule: str | None, layout: Layout) -> RunLog:
     entries = file.content[key]
     if not isinstance(entries, list):
-        raise file.bad(key, f"wanted a list of epochs, got {_type(entries)}")
+        raise file.bad(key, f"wanted a list of epochs, got {type_of(entries)}")
     if not entries:
         raise file.bad(key, "the list of epochs is empty; nothing to judge")
     method = _method(file, series_rule)
     factor, probe, units = _units(file)
     rows = _rows(file, key, entries, factor)
     depth = _depth(file, key, rows, layout)
-    planned = file.lookup("epochs", _count)
+    planned = file.lookup(FILE_FIELDS["epochs"], file.count)
     header = HeaderRow(
         spec=_spec(file, method, depth, planned, probe, cls_view=_uses(entries, "hidden_norms_cls")),
         source=_source(file, layout, key, units),
@@ -130,9 +104,9 @@ def _run(file: _File, key: str, series_rule: str | None, layout: Layout) -> RunL
     return RunLog(name, header, tuple(rows), (), end, tuple(file.problems))
 
 
-def _method(file: _File, series_rule: str | None) -> Method:
+def _method(file: ForeignFile, series_rule: str | None) -> Method:
     """Rule, credit norm and penalty: from the content, else from the file name."""
-    stated = series_rule or file.lookup("method", _text)
+    stated = series_rule or file.lookup(FILE_FIELDS["method"], file.text)
     if stated is None:
         match = _NAME_RULE.match(file.name)
         stated = match[0] if match and match[0] in RULES else None
@@ -142,10 +116,10 @@ def _method(file: _File, series_rule: str | None) -> Method:
         method = parse_method(stated) if stated is not None else Method("unknown")
     except BadInput:
         method = Method(str(stated))
-    norm = file.lookup("credit_norm", _text)
+    norm = file.lookup(FILE_FIELDS["credit_norm"], file.text)
     if norm not in (None, "none", "rms"):
         raise file.bad("credit_norm", f"wanted 'none' or 'rms', got {norm!r}")
-    penalty = file.lookup("penalty", _number)
+    penalty = file.lookup(FILE_FIELDS["penalty"], file.number)
     if penalty is None and series_rule is None and (match := _NAME_PENALTY.search(file.name)):
         penalty = float(match[1])
         file.from_name.append("penalty")
@@ -161,23 +135,23 @@ def _method(file: _File, series_rule: str | None) -> Method:
 
 
 def _spec(
-    file: _File, method: Method, depth: int | None, planned: int | None, probe: ProbeSpec, *, cls_view: bool
+    file: ForeignFile, method: Method, depth: int | None, planned: int | None, probe: ProbeSpec, *, cls_view: bool
 ) -> RunSpec:
-    seed = file.lookup("seed", _count)
+    seed = file.lookup(FILE_FIELDS["seed"], file.count)
     if seed is None and (match := _NAME_SEED.search(file.name)):
         seed = int(match[1])
         file.from_name.append("seed")
-    data = file.lookup("data", _text)
+    data = file.lookup(FILE_FIELDS["data"], file.text)
     try:
         return RunSpec(
             rule=method.rule,
             origin="import",
-            width=file.lookup("width", _count),
+            width=file.lookup(FILE_FIELDS["width"], file.count),
             depth=depth,
-            terminal_ln=file.lookup("terminal_ln", _flag),
+            terminal_ln=file.lookup(FILE_FIELDS["terminal_ln"], file.flag),
             view="cls" if cls_view else None,
             data=DataSpec(name=data) if data else None,
-            classes=file.lookup("classes", _count),
+            classes=file.lookup(FILE_FIELDS["classes"], file.count),
             # An imported log seldom says how its credit was normalised or which blocks trained: unknown stays None.
             credit_norm="rms" if method.credit_norm == "rms" else None,
             penalty=method.penalty or None,
@@ -185,19 +159,19 @@ def _spec(
             train_embedding=None if method.train_embedding else False,
             seed=seed,
             epochs=planned,
-            batch=file.lookup("batch", _count),
+            batch=file.lookup(FILE_FIELDS["batch"], file.count),
             probe=probe,
         )
     except ValidationError as error:
         raise file.bad("config", explain(error)) from None
 
 
-def _units(file: _File) -> tuple[float, ProbeSpec, str]:
+def _units(file: ForeignFile) -> tuple[float, ProbeSpec, str]:
     """Factor to sum-reduced per-sample gradients, the probe spec, and the same in words."""
-    size = file.lookup("probe_size", _count)
+    size = file.lookup(FILE_FIELDS["probe_size"], file.count)
     if size == 0:
         raise file.bad("probe_size", "wanted at least 1, got 0")
-    reduction = file.lookup("reduction", _text)
+    reduction = file.lookup(FILE_FIELDS["reduction"], file.text)
     if reduction not in (None, "mean", "sum"):
         raise file.bad("reduction", f"wanted 'mean' or 'sum', got {reduction!r}")
     known = ProbeSpec(n=size, batch=size, reduction="sum", mode=None, redraws=0, directions=0)
@@ -210,7 +184,7 @@ def _units(file: _File) -> tuple[float, ProbeSpec, str]:
     return float(n), assumed, f"not stated; read as mean-reduced at N={n} (the published units) and multiplied by {n}"
 
 
-def _source(file: _File, layout: Layout, key: str, units: str) -> dict[str, str]:
+def _source(file: ForeignFile, layout: Layout, key: str, units: str) -> dict[str, str]:
     source = {"file": file.name, "layout": layout, "series": key, "reference_units": units}
     if file.from_name:
         source["from_file_name"] = ", ".join(file.from_name)
@@ -218,12 +192,12 @@ def _source(file: _File, layout: Layout, key: str, units: str) -> dict[str, str]
     return source
 
 
-def _rows(file: _File, key: str, entries: list[Any], factor: float) -> list[EpochRow]:
+def _rows(file: ForeignFile, key: str, entries: list[Any], factor: float) -> list[EpochRow]:
     rows: list[EpochRow] = []
     for index, entry in enumerate(entries):
         where = f"{key}[{index}]"
         if not isinstance(entry, dict):
-            raise file.bad(where, f"wanted an object, got {_type(entry)}")
+            raise file.bad(where, f"wanted an object, got {type_of(entry)}")
         row = _row(file, where, entry, factor)
         if rows and row.epoch <= rows[-1].epoch:
             raise file.bad(f"{where}.epoch", f"epoch {row.epoch} follows epoch {rows[-1].epoch}; epochs must increase")
@@ -234,17 +208,17 @@ def _rows(file: _File, key: str, entries: list[Any], factor: float) -> list[Epoc
     return rows
 
 
-def _row(file: _File, where: str, entry: dict[str, Any], factor: float) -> EpochRow:
+def _row(file: ForeignFile, where: str, entry: dict[str, Any], factor: float) -> EpochRow:
     if "epoch" not in entry:
         raise file.bad(f"{where}.epoch", "missing; every entry must say its epoch")
     lost: dict[str, str] = {}
     hidden = _norms(file, where, entry, "hidden", 1.0, lost)
     reference = _norms(file, where, entry, "reference", factor, lost)
     if hidden is None and (key := _key(entry, "hidden_last")):
-        last = _norm(file, f"{where}.{key}", entry[key], 1.0, f"hidden.median[{PENALTY_BLOCKS}]", lost)
+        last = file.norm(f"{where}.{key}", entry[key], 1.0, f"hidden.median[{PENALTY_BLOCKS}]", lost)
         hidden = [*[None] * PENALTY_BLOCKS, last]
     if reference is None and (key := _key(entry, "reference_2")):
-        g_2 = _norm(file, f"{where}.{key}", entry[key], factor, "reference.median[2]", lost)
+        g_2 = file.norm(f"{where}.{key}", entry[key], factor, "reference.median[2]", lost)
         reference = [None, None, g_2, *[None] * (PENALTY_BLOCKS - 2)]
     accuracy, gamma = (_key(entry, meaning) for meaning in ("accuracy", "gamma"))
     if hidden is None and reference is None and accuracy is None:
@@ -252,7 +226,7 @@ def _row(file: _File, where: str, entry: dict[str, Any], factor: float) -> Epoch
         raise file.bad(where, f"no norm and no accuracy; known fields: {known}")
     try:
         return EpochRow(
-            epoch=_count(file, f"{where}.epoch", entry["epoch"]),
+            epoch=file.count(f"{where}.epoch", entry["epoch"]),
             test_accuracy=_accuracy(file, f"{where}.{accuracy}", entry.get(accuracy or ""), lost),
             hidden=Norms(median=hidden) if hidden is not None else None,
             reference=Norms(median=reference) if reference is not None else None,
@@ -272,57 +246,37 @@ def _uses(entries: list[Any], key: str) -> bool:
 
 
 def _norms(
-    file: _File, where: str, entry: dict[str, Any], meaning: str, factor: float, lost: dict[str, str]
+    file: ForeignFile, where: str, entry: dict[str, Any], meaning: str, factor: float, lost: dict[str, str]
 ) -> list[float | None] | None:
     key = _key(entry, meaning)
     if key is None:
         return None
     values = entry[key]
     if not isinstance(values, list) or len(values) < 2:
-        raise file.bad(f"{where}.{key}", f"wanted a list of at least 2 norms, one per state, got {_type(values)}")
+        raise file.bad(f"{where}.{key}", f"wanted a list of at least 2 norms, one per state, got {type_of(values)}")
     return [
-        _norm(file, f"{where}.{key}[{state}]", value, factor, f"{meaning}.median[{state}]", lost)
+        file.norm(f"{where}.{key}[{state}]", value, factor, f"{meaning}.median[{state}]", lost)
         for state, value in enumerate(values)
     ]
 
 
-def _norm(file: _File, where: str, value: Any, factor: float, target: str, lost: dict[str, str]) -> float | None:
-    norm = _finite(file, where, value, target, lost)
-    if norm is None:
-        return None
-    if norm < 0:
-        raise file.bad(where, f"a norm cannot be negative, got {norm:g}")
-    return _finite(file, where, norm * factor, target, lost)
-
-
-def _finite(file: _File, where: str, value: Any, target: str, lost: dict[str, str]) -> float | None:
-    """The number, or None with a note under ``target`` when it is NaN or infinite."""
-    if value is None:
-        return None
-    number = _number(file, where, value)
-    if math.isfinite(number):
-        return number
-    lost[target] = str(number)
-    return None
-
-
-def _accuracy(file: _File, where: str, value: Any, lost: dict[str, str]) -> float | None:
-    accuracy = _finite(file, where, value, "test_accuracy", lost)
+def _accuracy(file: ForeignFile, where: str, value: Any, lost: dict[str, str]) -> float | None:
+    accuracy = file.finite(where, value, "test_accuracy", lost)
     if accuracy is not None and not 0 <= accuracy <= 1:
         raise file.bad(where, f"an accuracy is a fraction in [0, 1], got {accuracy:g}")
     return accuracy
 
 
-def _gamma(file: _File, where: str, value: Any, lost: dict[str, str]) -> Gamma | None:
-    cosine = _finite(file, where, value, "gamma.published", lost)
+def _gamma(file: ForeignFile, where: str, value: Any, lost: dict[str, str]) -> Gamma | None:
+    cosine = file.finite(where, value, "gamma.published", lost)
     if cosine is not None and not abs(cosine) <= 1 + 1e-6:
         raise file.bad(where, f"a cosine lies in [-1, 1], got {cosine:g}")
     return None if cosine is None else Gamma(published=cosine)
 
 
-def _depth(file: _File, key: str, rows: list[EpochRow], layout: Layout) -> int | None:
+def _depth(file: ForeignFile, key: str, rows: list[EpochRow], layout: Layout) -> int | None:
     """L: from the lists, checked against what the file states; the penalty layout has no lists."""
-    stated = file.lookup("depth", _count)
+    stated = file.lookup(FILE_FIELDS["depth"], file.count)
     if layout == "penalty" and not any(_full(row) for row in rows):
         return stated
     lengths = {len(norms.median) for row in rows for norms in (row.hidden, row.reference) if norms is not None}
@@ -340,7 +294,7 @@ def _full(row: EpochRow) -> bool:
     return any(norms is not None and norms.median[0] is not None for norms in (row.hidden, row.reference))
 
 
-def _end(file: _File, key: str, rows: list[EpochRow], planned: int | None, layout: Layout) -> EndRow | None:
+def _end(file: ForeignFile, key: str, rows: list[EpochRow], planned: int | None, layout: Layout) -> EndRow | None:
     """How the run ended, as far as the file says; None when it was cut short or does not say."""
     last = rows[-1]
     for row in rows:
@@ -348,7 +302,7 @@ def _end(file: _File, key: str, rows: list[EpochRow], planned: int | None, layou
             reason = f"norms became non-finite at epoch {row.epoch}"
             return EndRow(status="diverged", epoch=row.epoch, reason=reason, test_accuracy=last.test_accuracy)
     accuracy = (
-        file.lookup("final_accuracy", lambda at, where, value: _accuracy(at, where, value, {}))
+        file.lookup(FILE_FIELDS["final_accuracy"], lambda where, value: _accuracy(file, where, value, {}))
         if layout == "penalty"
         else None
     )
@@ -363,37 +317,3 @@ def _end(file: _File, key: str, rows: list[EpochRow], planned: int | None, layou
     return EndRow(
         status="finished", epoch=last.epoch, test_accuracy=last.test_accuracy if accuracy is None else accuracy
     )
-
-
-def _number(file: _File, where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise file.bad(where, f"wanted a number, got {_type(value)}")
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _count(file: _File, where: str, value: Any) -> int:
-    number = _number(file, where, value)
-    if not (number.is_integer() and 0 <= number < 2**31):
-        raise file.bad(where, f"wanted a whole number of at least 0, got {number:g}")
-    return int(number)
-
-
-def _text(file: _File, where: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or len(value) > 100:
-        raise file.bad(where, f"wanted a short text, got {_type(value)}")
-    return value
-
-
-def _flag(file: _File, where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise file.bad(where, f"wanted true or false, got {_type(value)}")
-    return value
-
-
-def _type(value: Any) -> str:
-    names = {dict: "an object", list: f"a list of {len(value) if isinstance(value, list) else 0}", type(None): "null"}
-    shown = repr(value)
-    return names.get(type(value), shown if len(shown) <= 40 else f"{shown[:37]}…")
