@@ -158,3 +158,7 @@ def test_no_bytes_raise(tmp_path_factory, data, suffix, brace):
     path.write_bytes((b'{"log": [' if brace else b"") + data)
     loaded = load_logs([path])
     assert len(loaded.logs) + len(loaded.skipped) == 1
+
+
+def test_one_path_need_not_stand_in_a_list(folder):
+    assert load_logs(str(folder)).logs == load_logs(folder).logs == load_logs([folder]).logs

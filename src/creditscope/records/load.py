@@ -48,15 +48,16 @@ class Loaded:
     skipped: tuple[Skipped, ...] = ()
 
 
-def load_logs(paths: Iterable[Path], reduce: Callable[[RunLog], RunLog] | None = None) -> Loaded:
+def load_logs(paths: str | Path | Iterable[str | Path], reduce: Callable[[RunLog], RunLog] | None = None) -> Loaded:
     """Read every log in the given files and folders; a bad file is named and the others are read.
 
     Args:
-        paths: Files, or folders searched for ``*.jsonl`` and ``*.json``.
+        paths: One or more files, or folders searched for ``*.jsonl`` and ``*.json``.
         reduce: Makes each log smaller as soon as it is read, for readers that need only a part of thousands.
     """
     with without_collection():
-        return _load(paths, reduce or (lambda log: log))
+        given = [paths] if isinstance(paths, (str, Path)) else paths
+        return _load(given, reduce or (lambda log: log))
 
 
 @contextmanager
@@ -71,7 +72,7 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _load(paths: Iterable[Path], reduce: Callable[[RunLog], RunLog]) -> Loaded:
+def _load(paths: Iterable[str | Path], reduce: Callable[[RunLog], RunLog]) -> Loaded:
     logs: list[tuple[str, RunLog]] = []
     skipped: list[Skipped] = []
     seen: set[str] = set()

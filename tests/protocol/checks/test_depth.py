@@ -187,3 +187,8 @@ def test_the_shallow_net_is_only_held_against_a_run_that_beats_its_twin(accuracy
     ]
     assert "not better than a shallow net" not in depth(logs).reason
     assert f"bp@frozen reaches {shallow}" in depth(logs).reason
+
+
+def test_the_untrained_net_is_no_firing_epoch():
+    logs = [*runs("dfa", 0.35, 0.35, 0.35), *runs("dfa@frozen", 0.35, 0.35, 0.35)]
+    assert depth(logs, "published").first_epoch == 1
