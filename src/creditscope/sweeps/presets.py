@@ -31,7 +31,7 @@ _SMALL: dict[str, Any] = {
     "width": 64,
     "epochs": 10,
     "optimiser": OptimiserSpec(lr=1e-2),
-    "probe": ProbeSpec(n=256, dear=(0, 1, 3, 5)),
+    "probe": ProbeSpec(n=256, dear=(0, 3)),
 }
 
 
