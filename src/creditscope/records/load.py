@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from creditscope.errors import BadFile, CreditscopeError
+from creditscope.records.gunzip import MAGIC
 from creditscope.records.layouts import import_logs
 from creditscope.records.log import RunLog
 from creditscope.records.spec import digest
 
-SUFFIXES = (".jsonl", ".json")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json")
 # A published log of 100 epochs is 66 KB. JSON is parsed whole, so this bounds the memory that a junk file can take.
 MAX_JSON_BYTES = 32 * 2**20
 _HEAD_BYTES = 4096
@@ -52,7 +53,7 @@ def load_logs(paths: str | Path | Iterable[str | Path], reduce: Callable[[RunLog
     """Read every log in the given files and folders; a bad file is named and the others are read.
 
     Args:
-        paths: One or more files, or folders searched for ``*.jsonl`` and ``*.json``.
+        paths: One or more files, or folders searched for ``*.jsonl``, ``*.jsonl.gz`` and ``*.json``.
         reduce: Makes each log smaller as soon as it is read, for readers that need only a part of thousands.
     """
     with without_collection():
@@ -109,7 +110,7 @@ def read_file(path: Path) -> tuple[RunLog, ...]:
             head = file.read(_HEAD_BYTES)
         if not head.strip():
             raise BadFile(f"{path.name}: empty file")
-        if path.suffix == ".jsonl" or _OUR_HEADER.match(head):
+        if path.suffix == ".jsonl" or head.startswith(MAGIC) or _OUR_HEADER.match(head):
             return (RunLog.read(path),)
         if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
             raise BadFile(f"{path.name}: not a log: wanted a JSON object, the file starts with {head[:20]!r}")

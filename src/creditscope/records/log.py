@@ -1,17 +1,19 @@
 """RunLog: one JSONL file a run, written row by row, read whole and never half."""
 
+import io
 import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
 from creditscope.errors import BadFile, CannotWrite
+from creditscope.records.gunzip import MAGIC, Gunzip
 from creditscope.records.rows import SCHEMA_VERSION, EndRow, EpochRow, HeaderRow, ProbeRow, Row, strip_nonfinite
 from creditscope.records.spec import RunSpec
 
@@ -64,18 +66,28 @@ class RunLog:
 
     @classmethod
     def read(cls, path: Path) -> "RunLog":
-        """Read a JSONL log; a torn last line is dropped and reported in ``problems``.
+        """Read a JSONL log, plain or gzip-compressed; a torn last line is dropped and reported in ``problems``.
 
         Args:
             path: The file.
         """
         try:
             with path.open("rb") as file:
-                return cls._from_file(path.name, file)
+                packed = file.read(len(MAGIC)) == MAGIC
+                file.seek(0)
+                return cls._from_gzip(path.name, file) if packed else cls._from_file(path.name, file)
         except OSError as error:
             raise BadFile(
                 f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions"
             ) from None
+
+    @classmethod
+    def _from_gzip(cls, name: str, file: BinaryIO) -> "RunLog":
+        plain = Gunzip(name, file)
+        log = cls._from_file(name, io.BufferedReader(plain))
+        if not plain.torn:
+            return log
+        return replace(log, problems=(*log.problems, "the gzip file breaks off: rows after this point are lost"))
 
     @classmethod
     def _from_file(cls, name: str, file: BinaryIO) -> "RunLog":
