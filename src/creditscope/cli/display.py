@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from creditscope.records import RunLog, RunSpec
+from creditscope.records.labels import labels_of
 
 if TYPE_CHECKING:
     from creditscope.engine.fleet import Fleet
@@ -97,11 +98,12 @@ def print_summary(logs: Sequence[RunLog], out: Path) -> None:
     table = Table(
         "method", "seeds", "accuracy", "Γ published", "deep cosine", "max growth", "‖h_L‖", "‖g_L‖", "status", box=None
     )
-    for cell in _cells(logs):
+    cells = _cells(logs)
+    for cell, label in zip(cells, labels_of([cell[0].spec for cell in cells]), strict=True):
         rows = [log.last for log in cell if log.last is not None]
         gammas = [row.gamma.published for row in rows if row.gamma]
         table.add_row(
-            label(cell[0].spec),
+            label,
             str(len(cell)),
             _spread([row.test_accuracy for row in rows], ".3f"),
             _spread(gammas, "+.3f"),
@@ -114,14 +116,6 @@ def print_summary(logs: Sequence[RunLog], out: Path) -> None:
     console = Console()
     console.print(table)
     console.print(f"{len(logs)} logs in {out}; mean over seeds; ‖g_L‖ per sample, sum-reduced", highlight=False)
-
-
-def label(spec: RunSpec) -> str:
-    """A method name with what sets it apart from the reference recipe."""
-    extras = [] if spec.terminal_ln is not False else ["no terminal LN"]
-    if spec.targets == "random":
-        extras.append("random targets")
-    return spec.method + (f" ({', '.join(extras)})" if extras else "")
 
 
 def _cells(logs: Sequence[RunLog]) -> list[list[RunLog]]:

@@ -13,8 +13,8 @@ def ls(
     from rich.console import Console
     from rich.table import Table
 
-    from creditscope.cli.display import label
     from creditscope.errors import BadInput
+    from creditscope.records.labels import labels_of
     from creditscope.records.load import load_logs
 
     loaded = load_logs(logs or [Path("runs")])
@@ -23,11 +23,13 @@ def ls(
     if not loaded.logs:
         raise BadInput("no run log found; name a folder that holds some, or train: creditscope train --preset demo")
     table = Table("method", "seed", "model", "data", "epoch", "accuracy", "status", "file", box=None)
+    specs = {log.spec.cell_key: log.spec for log in loaded.logs}
+    labels = dict(zip(specs, labels_of(list(specs.values())), strict=True))
     for log in loaded.logs:
         spec, last = log.spec, log.last
         accuracy = last.test_accuracy if last else None
         table.add_row(
-            label(spec),
+            labels[spec.cell_key],
             str(spec.seed),
             f"{spec.model} d={spec.width} L={spec.depth}",
             spec.data.name if spec.data else "?",

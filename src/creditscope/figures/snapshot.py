@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from creditscope.figures.cells import Cell, assumed_units, cells_of, hidden, labels_of, reference
+from creditscope.figures.cells import Cell, assumed_units, cells_of, hidden, reference
 from creditscope.figures.choose import rank, trains_all
 from creditscope.figures.curves import Curves, early_ends, error_bars, floor_line, left_out, trajectory
 from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, reference_lines, trace
@@ -15,6 +15,7 @@ from creditscope.figures.style import HEIGHTS, INCHES, Look, Width, family, look
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.words import listed, sci
 from creditscope.records import RunLog
+from creditscope.records.labels import labels_of
 
 _NAMES = {"resmlp": "ResMLP", "vit-mini": "ViT-Mini", None: "Imported runs"}
 

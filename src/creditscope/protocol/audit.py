@@ -70,6 +70,7 @@ class JudgedCell:
         cell, spec = self.cell, self.cell.spec
         return {
             "method": cell.method,
+            "label": cell.label,
             "role": cell.role,
             "seeds": list(cell.seeds),
             "verdict": str(self.verdict.kind) if self.verdict else None,

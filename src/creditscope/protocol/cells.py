@@ -1,13 +1,14 @@
 """Cells: runs that differ only in seed, their role, and the baselines that match them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Literal
 
 from creditscope.errors import BadInput
 from creditscope.protocol.facts import Assumptions, RunFacts
+from creditscope.records.labels import labels_of
 from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
 
@@ -73,6 +74,7 @@ class Cell:
         beside: Other baselines, reported.
         why_no_baseline: What stood in the way of a match.
         assume: What a user assumed.
+        name: Its method, with what tells it from the other cells; empty: the method alone.
     """
 
     runs: tuple[RunLog, ...]
@@ -81,6 +83,12 @@ class Cell:
     beside: Beside = field(default_factory=Beside)
     why_no_baseline: str = ""
     assume: Assumptions = field(default_factory=Assumptions)
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return self.name or self.method
 
     @property
     def spec(self) -> RunSpec:
@@ -156,7 +164,9 @@ def build_cells(
         spec = runs[0].spec
         found, why = _baseline(spec, pool, number)
         cells.append(Cell(tuple(runs), role, found, _beside(spec, pool), why, assume))
-    return tuple(sorted(cells, key=lambda cell: cell.role != "claim"))
+    labels = labels_of([cell.spec for cell in cells])
+    named = (replace(cell, name=label) for cell, label in zip(cells, labels, strict=True))
+    return tuple(sorted(named, key=lambda cell: cell.role != "claim"))
 
 
 def _identity(run: RunLog) -> tuple[str, int | None]:

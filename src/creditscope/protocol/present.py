@@ -101,7 +101,7 @@ def verdict_table(audit: "Audit") -> Table:
         outcomes = {outcome.name: outcome for outcome in cell.outcomes}
         shown = str(cell.verdict.kind) if cell.verdict else "baseline"
         checks = [_cell(outcomes[name]) if name in outcomes else "" for name in names]
-        rows.append((f"{cell.cell.method}\n{counted(len(cell.cell.runs), 'seed')}", _accuracy(cell), *checks, shown))
+        rows.append((f"{cell.cell.label}\n{counted(len(cell.cell.runs), 'seed')}", _accuracy(cell), *checks, shown))
     return Table(("method", "accuracy", *names, "verdict"), tuple(rows))
 
 
@@ -112,8 +112,8 @@ def long_table(audit: "Audit") -> Table:
         for outcome in (o for o in cell.outcomes if o.required):
             grade = str(outcome.evidence.grade)
             value = _value(outcome)
-            rows.append((cell.cell.method, outcome.name, str(outcome.ruling), grade, value, number(outcome.threshold)))
-        rows.append((cell.cell.method, "verdict", str(cell.verdict.kind) if cell.verdict else "", "", "", ""))
+            rows.append((cell.cell.label, outcome.name, str(outcome.ruling), grade, value, number(outcome.threshold)))
+        rows.append((cell.cell.label, "verdict", str(cell.verdict.kind) if cell.verdict else "", "", "", ""))
     return Table(("method", "check", "outcome", "grade", "value", "threshold"), tuple(rows))
 
 
@@ -128,7 +128,7 @@ def runs_table(audit: "Audit") -> Table:
             accuracy = accuracy_of(run)
             rows.append(
                 (
-                    cell.cell.method,
+                    cell.cell.label,
                     "?" if run.spec.seed is None else str(run.spec.seed),
                     _reached(run),
                     "–" if accuracy is None else f"{accuracy:.4f}",
@@ -155,7 +155,7 @@ def timeline_table(audit: "Audit") -> Table:
                 seconds = f", {run.saved_seconds:.3g} s" if run.saved_seconds is not None else ""
                 saved = f"alert at {run.alert_epoch}: {run.saved_epochs} epochs{share}{seconds}"
             seed = "?" if run.seed is None else str(run.seed)
-            rows.append((cell.cell.method, seed, ", ".join(fired) or "never", saved or "–"))
+            rows.append((cell.cell.label, seed, ", ".join(fired) or "never", saved or "–"))
     return Table(("method", "seed", "first fired at epoch", "compute an alert would have saved"), tuple(rows))
 
 
@@ -168,7 +168,7 @@ def decisions_table(audit: "Audit") -> Table:
         alone = f"{decision.by_accuracy}\n{_against(decision.accuracy, decision.chance)}"
         pair = f"{decision.by_accuracy_and_gamma}\nΓ = {number(decision.gamma)}"
         shown = str(cell.verdict.kind) if cell.verdict else ""
-        rows.append((cell.cell.method, alone, pair, *(str(outcomes[name].ruling) for name in names), shown))
+        rows.append((cell.cell.label, alone, pair, *(str(outcomes[name].ruling) for name in names), shown))
     return Table(("method", "accuracy alone", "accuracy and Γ", *names, "whole verdict"), tuple(rows))
 
 
@@ -190,7 +190,7 @@ def stays_table(audit: "Audit") -> Table:
         unmeasured = [o.name for o in cell.outcomes if o.ruling is Ruling.NOT_MEASURED]
         for stay in cell.stays:
             outcome = "not measured" if stay.check in unmeasured else _range(stay.outcome)
-            rows.append((cell.cell.method, stay.check, number(stay.threshold), outcome, _range(stay.verdict)))
+            rows.append((cell.cell.label, stay.check, number(stay.threshold), outcome, _range(stay.verdict)))
     return Table(("method", "check", "threshold", "outcome stays for", "verdict stays for"), tuple(rows))
 
 
@@ -210,7 +210,7 @@ def _why(audit: "Audit") -> tuple[str, ...]:
     lines = []
     for cell in audit.claims:
         seeds = listed("?" if seed is None else seed for seed in cell.cell.seeds)
-        lines.append(f"{cell.cell.method} (seed{'s' if len(cell.cell.seeds) > 1 else ''} {seeds}): {_kind(cell)}")
+        lines.append(f"{cell.cell.label} (seed{'s' if len(cell.cell.seeds) > 1 else ''} {seeds}): {_kind(cell)}")
         for outcome in cell.outcomes:
             if outcome.required or outcome.ruling is not Ruling.NOT_MEASURED:
                 mark = "" if outcome.required else " (advisory)"
@@ -233,7 +233,7 @@ def _settle(audit: "Audit") -> tuple[str, ...]:
     asked: dict[str, list[str]] = {}
     for cell in audit.claims:
         for line in cell.verdict.settles if cell.verdict else ():
-            asked.setdefault(line, []).append(cell.cell.method)
+            asked.setdefault(line, []).append(cell.cell.label)
     return tuple(f"{line} (for {listed(dict.fromkeys(methods))})" for line, methods in asked.items())
 
 
