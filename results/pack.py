@@ -1,0 +1,154 @@
+"""Pack the raw logs of a folder for this repository, and write the folder's README from what the logs say.
+
+    python results/pack.py RAW results/cifar10-h200   pack RAW/*.jsonl, then write the README
+    python results/pack.py results/cifar10-h200       write the README again
+
+Packing loses nothing: ``gzip -d`` gives back the bytes that the training wrote. The files carry no time stamp of their
+own, so the same logs give the same bytes.
+"""
+
+import gzip
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from creditscope.cli.train import parse_settings
+from creditscope.records import RunLog
+from creditscope.records.load import load_logs
+from creditscope.records.table import Table
+from creditscope.sweeps.presets import build_specs, preset
+
+
+def pack(raw: Path, folder: Path) -> None:
+    """Compress every log of a folder, the same bytes every time."""
+    for path in sorted(raw.glob("*.jsonl")):
+        (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
+
+
+def commands(folder: Path) -> list[dict[str, Any]]:
+    """The commands that trained the runs of a folder."""
+    loaded: list[dict[str, Any]] = yaml.safe_load((folder / "commands.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def run_ids(command: dict[str, Any], logs: Sequence[RunLog]) -> set[str]:
+    """The ids of the runs that a command trains on the data of these logs."""
+    spec = logs[0].spec
+    assert spec.data is not None
+    assert spec.classes is not None
+    settings = parse_settings([f"{key}={value}" for key, value in command.get("set", {}).items()])
+    specs = build_specs(preset(command["preset"]), spec.data, spec.classes, command.get("rules"), changes=settings)
+    return {spec.run_id for spec in specs}
+
+
+def readme(folder: Path) -> str:
+    """The README of a folder, computed from its logs."""
+    logs = sorted(load_logs(folder).logs, key=lambda log: (log.spec.method, log.spec.seed))
+    parts = [
+        f"# {folder.name}",
+        "Run logs with everything that was measured, one gzip-compressed JSONL file a run "
+        "(`creditscope audit`, `figure` and `report` read them as they are; `gzip -d` gives the plain file). "
+        "This page is written by `python results/pack.py` from the logs: nothing in it is typed by hand but the "
+        "commands, and the tests check that each command gives exactly the run ids that stand here.",
+        f"{len(logs)} runs; seeds {_each(log.spec.seed for log in logs)}; "
+        f"{sum(path.stat().st_size for path in folder.glob('*.gz')) / 1e6:.1f} MB.",
+        "## Where they come from",
+        _bullets(logs),
+        "## Commands and runs",
+        *(_command(command, _of(command, logs)) for command in commands(folder)),
+        "## What falls short",
+        _shortfalls(logs),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _of(command: dict[str, Any], logs: Sequence[RunLog]) -> list[RunLog]:
+    wanted = run_ids(command, logs)
+    return [log for log in logs if log.spec.run_id in wanted]
+
+
+def _bullets(logs: Sequence[RunLog]) -> str:
+    data = logs[0].spec.data
+    assert data is not None
+    facts = {
+        name: _each(log.header.provenance.get(name, "not stated") for log in logs)
+        for name in ("device_name", "device", "torch", "numpy", "python", "system", "creditscope")
+    }
+    lines = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items()]
+    if facts["creditscope"] == "unknown":
+        lines[-1] += " (run from a source tree that was not installed)"
+    lines.append(f"- how the fleets ran: {_each(log.header.path for log in logs)}")
+    lines.append(f"- data: {data.name}, {data.n_train} training and {data.n_test} test samples of shape {data.shape}")
+    lines.append(f"- SHA-256 of the training split: `{data.hash_train}`")
+    lines.append(f"- SHA-256 of the test split: `{data.hash_test}`")
+    same = {log.spec.data for log in logs} == {data}
+    lines.append(f"- every run states the same data: {'yes' if same else 'NO'}")
+    return "\n".join(lines)
+
+
+def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
+    words = ["creditscope train --preset", command["preset"]]
+    words += ["--rules", ",".join(command["rules"])] if "rules" in command else []
+    words += [f"--set '{key}={value}'" for key, value in command.get("set", {}).items()]
+    words.append("--device cuda --data-dir DATA --out RAW")
+    times = [log.end.time_total for log in logs if log.end is not None and log.end.time_total is not None]
+    ran = f"{max(times):.0f} s" if times else "not stated: no run has an end row"
+    methods: dict[str, list[RunLog]] = {}
+    for log in logs:
+        methods.setdefault(log.spec.method, []).append(log)
+    table = Table(
+        ("method", "seeds", "planned epochs", "epochs logged", "status", "dear probes at epochs", "matmul"),
+        tuple(
+            (
+                method,
+                _each(log.spec.seed for log in runs),
+                _each(log.spec.epochs for log in runs),
+                _each(log.last.epoch if log.last else None for log in runs),
+                _each(log.end.status if log.end else "no end row" for log in runs),
+                _each(" ".join(str(probe.epoch) for probe in log.probes) for log in runs),
+                _each(log.spec.matmul for log in runs),
+            )
+            for method, runs in methods.items()
+        ),
+    )
+    return "\n\n".join(
+        [
+            f"### {command['about']}",
+            f"```console\n$ {' '.join(words)}\n```",
+            f"{len(logs)} runs; wall-clock {ran}.",
+            table.to_markdown(),
+        ]
+    )
+
+
+def _shortfalls(logs: Sequence[RunLog]) -> str:
+    unfinished = [log for log in logs if not log.finished]
+    found = [
+        f"- {log.name}: stopped after epoch {log.last.epoch if log.last else 0} of {log.spec.epochs}; "
+        "it has no end row and is read as unfinished"
+        for log in unfinished
+    ]
+    found += [f"- {log.name}: {problem}" for log in logs for problem in log.problems]
+    tf32 = sum(log.spec.matmul == "tf32" for log in logs)
+    if tf32:
+        found.append(f"- {tf32} runs used TF32 matrix products in training; the others float32")
+    return "\n".join(found) or "Nothing: every run finished."
+
+
+def _each(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values))
+
+
+def main() -> None:
+    """Pack, or only write the README."""
+    *raw, folder = (Path(argument) for argument in sys.argv[1:])
+    for source in raw:
+        pack(source, folder)
+    (folder / "README.md").write_text(readme(folder), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
