@@ -5,8 +5,11 @@ import sys
 
 import typer
 
+from creditscope.cli.audit import audit
+from creditscope.cli.figure import figure
 from creditscope.cli.lint import lint
 from creditscope.cli.ls import ls
+from creditscope.cli.probe import probe
 from creditscope.cli.show import show
 from creditscope.cli.train import train
 from creditscope.errors import CreditscopeError
@@ -20,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, lint, ls, show):
+for verb in (train, audit, figure, ls, show, probe, lint):
     app.command()(verb)
 
 

@@ -1,19 +1,23 @@
 """What training shows in a terminal: the plan, a live bar, and the summary table."""
 
+import shutil
+import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from creditscope.records import RunLog, RunSpec
+from creditscope.errors import BadInput
+from creditscope.protocol.monitor import Monitor
+from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, RunLog, RunSpec
 from creditscope.records.labels import labels_of
+from creditscope.records.table import Table
 
 if TYPE_CHECKING:
     from creditscope.engine.fleet import Fleet
+    from creditscope.engine.loop import OnRow
 
 _DOING = {"train": "training", "measure": "measuring", "probe": "probing"}
 
@@ -59,6 +63,24 @@ class TrainDisplay:
         where = f"fleet {len(self._seen)}/{self._fleets}: {len(fleet.specs)} runs, epoch {epoch}/{fleet.spec.epochs}"
         self._progress.update(self._task, description=f"{where}, {_DOING[doing]}")
 
+    def watch(self, mode: str) -> "OnRow":
+        """Judge every row as it is written; alerts go above the bar.
+
+        Args:
+            mode: ``alert`` only speaks; ``stop`` also stops the run.
+        """
+        if mode not in ("alert", "stop"):
+            raise BadInput(f"--monitor {mode}: wanted alert or stop")
+        monitor = Monitor(mode="stop" if mode == "stop" else "alert")
+
+        def on_row(header: HeaderRow, row: EpochRow | ProbeRow | EndRow) -> str | None:
+            alerts = monitor.on_row(header, row)
+            for alert in alerts:
+                self._progress.console.print(alert.message, markup=False, highlight=False)
+            return next((alert.message for alert in alerts if alert.stop), None)
+
+        return on_row
+
     def step(self, fleet: "Fleet") -> None:
         """Move the bar."""
         self._progress.advance(self._task)
@@ -69,53 +91,54 @@ def _steps(spec: RunSpec) -> int:
     return (spec.epochs or 0) * ((n or 0) // (spec.batch or 1))
 
 
-def print_plan(fleets: Sequence[Sequence[RunSpec]], runs: int) -> None:
-    """Print which runs would be trained, in which fleets.
+def plan_text(fleets: Sequence[Sequence[RunSpec]]) -> str:
+    """Which runs would be trained, in which fleets.
 
     Args:
         fleets: The fleets.
-        runs: Number of runs.
     """
-    table = Table("fleet", "model", "data", "epochs", "steps", "runs", "methods", box=None)
+    rows = []
     for number, fleet in enumerate(fleets, 1):
         spec = fleet[0]
         methods = ", ".join(dict.fromkeys(member.method for member in fleet))
         model = f"{spec.model} d={spec.width} L={spec.depth}" + ("" if spec.terminal_ln else ", no terminal LN")
         data = spec.data.name if spec.data else "?"
-        table.add_row(str(number), model, data, str(spec.epochs), str(_steps(spec)), str(len(fleet)), methods)
-    console = Console()
-    console.print(table)
-    console.print(f"{runs} runs in {len(fleets)} fleet(s); nothing was trained (--dry-run)")
+        rows.append((str(number), model, data, str(spec.epochs), str(_steps(spec)), str(len(fleet)), methods))
+    table = Table(("fleet", "model", "data", "epochs", "steps", "runs", "methods"), tuple(rows))
+    return f"{fit(table)}\n{sum(map(len, fleets))} runs in {len(fleets)} fleet(s)"
 
 
-def print_summary(logs: Sequence[RunLog], out: Path) -> None:
-    """Print one line a method: what the usual pair says, and what lies beneath.
+def summary_text(logs: Sequence[RunLog]) -> str:
+    """One line a method: what the usual pair says, and what lies beneath.
 
     Args:
         logs: The finished logs.
-        out: Where they lie.
     """
-    table = Table(
-        "method", "seeds", "accuracy", "Γ published", "deep cosine", "max growth", "‖h_L‖", "‖g_L‖", "status", box=None
-    )
+    rows = []
     cells = _cells(logs)
     for cell, label in zip(cells, labels_of([cell[0].spec for cell in cells]), strict=True):
-        rows = [log.last for log in cell if log.last is not None]
-        gammas = [row.gamma.published for row in rows if row.gamma]
-        table.add_row(
-            label,
-            str(len(cell)),
-            _spread([row.test_accuracy for row in rows], ".3f"),
-            _spread(gammas, "+.3f"),
-            _spread([row.gamma.deep for row in rows if row.gamma], "+.3f"),
-            _spread([max(_known(row.growth)) for row in rows if _known(row.growth)], ".3g"),
-            _spread([row.hidden.median[-1] for row in rows if row.hidden], ".2g"),
-            _spread([row.reference.median[-1] for row in rows if row.reference], ".2g"),
-            ", ".join(sorted({log.end.status if log.end else "unfinished" for log in cell})),
+        last = [log.last for log in cell if log.last is not None]
+        rows.append(
+            (
+                label,
+                str(len(cell)),
+                _mean([row.test_accuracy for row in last], ".3f"),
+                _mean([row.gamma.published for row in last if row.gamma], "+.3f"),
+                _mean([row.gamma.deep for row in last if row.gamma], "+.3f"),
+                _mean([max(_known(row.growth)) for row in last if _known(row.growth)], ".3g"),
+                _mean([row.hidden.median[-1] for row in last if row.hidden], ".2g"),
+                _mean([row.reference.median[-1] for row in last if row.reference], ".2g"),
+                ", ".join(sorted({log.end.status if log.end else "unfinished" for log in cell})),
+            )
         )
-    console = Console()
-    console.print(table)
-    console.print(f"{len(logs)} logs in {out}; mean over seeds; ‖g_L‖ per sample, sum-reduced", highlight=False)
+    columns = ("method", "seeds", "accuracy", "Γ", "deep cos", "growth", "‖h_L‖", "‖g_L‖", "status")
+    note = "means over seeds at the last epoch; Γ in the published index; ‖g_L‖ per sample"
+    return f"{fit(Table(columns, tuple(rows)))}\n{note}"
+
+
+def fit(table: Table) -> str:
+    """A table as text for this terminal; unwrapped when piped into another program."""
+    return table.to_text(shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
 
 
 def _cells(logs: Sequence[RunLog]) -> list[list[RunLog]]:
@@ -129,6 +152,6 @@ def _known(values: Sequence[float | None] | None) -> list[float]:
     return [v for v in values or () if v is not None]
 
 
-def _spread(values: Sequence[float | None], form: str) -> str:
+def _mean(values: Sequence[float | None], form: str) -> str:
     known = _known(values)
     return format(sum(known) / len(known), form) if known else "–"

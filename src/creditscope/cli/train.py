@@ -38,6 +38,9 @@ def train(
             "--set", help="Change a setting: width=128, depth=6, lr=1e-3, terminal_ln=false, targets=random, ..."
         ),
     ] = None,
+    monitor: Annotated[
+        str | None, typer.Option(metavar="alert|stop", help="Judge while training: say when a run is lost, or stop it.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
     """Train runs and leave one JSONL log and one checkpoint each. Runs of equal shape train as one stack.
@@ -45,7 +48,7 @@ def train(
     Examples: `creditscope train --preset demo --out demo`; `creditscope train --preset penalty --data-dir ~/cifar10
     --device cuda --out runs`; `creditscope train --rules bp,dfa-rms,dfa-rms@frozen --data mine.npz --set width=128`.
     """
-    from creditscope.cli.display import TrainDisplay, print_plan, print_summary
+    from creditscope.cli.display import TrainDisplay, plan_text, summary_text
     from creditscope.data import load_data
     from creditscope.sweeps.local import train as train_specs
     from creditscope.sweeps.pack import pack
@@ -60,11 +63,13 @@ def train(
     methods = [m.strip() for m in rules.split(",")] if rules else None
     specs = build_specs(chosen, dataset.spec, dataset.classes, methods, parse_seeds(seeds), changes)
     if dry_run:
-        print_plan(pack(specs), len(specs))
+        typer.echo(f"{plan_text(pack(specs))}; nothing was trained (--dry-run)")
         return
     with TrainDisplay() as display:
-        logs = train_specs(specs, out, data=dataset, device=device, resume=resume, progress=display)
-    print_summary(logs, out)
+        watch = display.watch(monitor) if monitor is not None else None
+        logs = train_specs(specs, out, data=dataset, device=device, resume=resume, on_row=watch, progress=display)
+    typer.echo(summary_text(logs))
+    typer.echo(f"{len(logs)} logs in {out}; next: creditscope audit {out}")
 
 
 def parse_seeds(text: str) -> list[int]:

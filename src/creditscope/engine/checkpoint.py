@@ -6,7 +6,6 @@ replaced is kept beside the new one until every run of the fleet has its own.
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -103,14 +102,14 @@ def restore(fleet: Fleet, folder: Path) -> int:
         for file in (path, _previous(path)):
             if file.exists():
                 tensors, metadata = read_checkpoint(file)
-                found[_epoch(file, metadata)] = tensors
+                found[saved_epoch(file, metadata)] = tensors
         candidates.append(found)
     common = set.intersection(*(set(found) for found in candidates))
     if not common:
         return 0
     epoch = max(common)
     for run, found in enumerate(candidates):
-        _load(fleet, run, found[epoch])
+        load_run(fleet, run, found[epoch])
         path = checkpoint_path(folder, fleet.specs[run].run_id)
         if epoch != max(found):
             _previous(path).replace(path)
@@ -119,23 +118,33 @@ def restore(fleet: Fleet, folder: Path) -> int:
     return epoch
 
 
-def _load(fleet: Fleet, run: int, tensors: dict[str, Tensor]) -> None:
-    stacks: dict[str, dict[str, Any]] = {
+def load_run(fleet: Fleet, run: int, tensors: dict[str, Tensor]) -> None:
+    """Put one run's saved tensors into its place in a fleet.
+
+    Args:
+        fleet: The fleet.
+        run: Index in the fleet.
+        tensors: As ``read_checkpoint`` gave them.
+    """
+    stacks = {
         "param": fleet.params,
         "first": fleet.optimiser.first,
         "second": fleet.optimiser.second,
         "init": fleet.init,
     }
-    run_id = fleet.specs[run].run_id
-    for kind, stack in stacks.items():
-        for name, stacked in stack.items():
-            tensor = tensors.get(f"{kind}/{name}")
-            if tensor is None or tensor.shape != stacked[run].shape:
-                raise BadFile(f"{run_id}.safetensors: {kind}/{name} is missing or misshapen; delete it to start again")
-            stacked[run].copy_(tensor)
+    places = {f"{kind}/{name}": stack[name][run] for kind, stack in stacks.items() for name in stack}
+    places |= {f"feedback/{name}": own for name, own in fleet.feedback_of(run).items()}
+    for name, place in places.items():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape != place.shape:
+            raise BadFile(
+                f"{fleet.specs[run].run_id}.safetensors: {name} is missing or misshapen; delete it to start again"
+            )
+        place.copy_(tensor)
 
 
-def _epoch(path: Path, metadata: dict[str, str]) -> int:
+def saved_epoch(path: Path, metadata: dict[str, str]) -> int:
+    """The epoch that a checkpoint's metadata names."""
     text = metadata.get("epoch", "")
     if not text.isdecimal():
         raise BadFile(f"{path.name}: its metadata names no epoch; delete it to start the run again")

@@ -1,0 +1,47 @@
+# Everything a newcomer needs. Each target sets up .venv by itself, with pip and the pinned constraints.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DEMO ?= demo
+
+.PHONY: help demo test test-all check bench docs clean
+help:  ## show this help
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.venv/core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(INSTALL) --editable .
+	touch $@
+
+.venv/dev: .venv/core
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+.venv/docs: .venv/core
+	$(INSTALL) --editable '.[docs]'
+	touch $@
+
+demo: .venv/core  ## train 21 small runs, audit them, draw the figures and write demo/report.html
+	$(BIN)/creditscope reproduce demo --out $(DEMO) --resume
+
+test: .venv/dev  ## run the tests (browser tests skip, by name, where no Chromium is installed)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not ray and not gpu"
+
+test-all: .venv/dev  ## run every test that this machine can run, the slow ones too
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu"
+
+check: .venv/dev  ## ruff, mypy (strict) and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/core  ## the fleet against a plain loop, side by side in one run
+	$(BIN)/python benchmarks/fleet.py
+
+docs: .venv/docs  ## build the documentation; warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+clean:  ## remove what the other targets made
+	rm -rf .venv demo docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

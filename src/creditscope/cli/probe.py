@@ -1,0 +1,35 @@
+"""``creditscope probe``: measure a saved run again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def probe(
+    checkpoint: Annotated[Path, typer.Argument(help="A run's .safetensors file; its .jsonl log lies beside it.")],
+    data: Annotated[
+        str | None, typer.Option(help="Its data set, if not by the name in its spec: NAME or FILE.npz.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of data that is not bundled; default: the CREDITSCOPE_DATA variable.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    redraws: Annotated[
+        int | None, typer.Option(min=0, help="Redraws of the feedback null; default: the run's.")
+    ] = None,
+    directions: Annotated[int | None, typer.Option(min=0, help="Directions of ρ; default: the run's.")] = None,
+) -> None:
+    """Measure the dear set of a checkpoint (nulls, ρ, nudge, fidelity, ...) and append the row to its log."""
+    from creditscope.sweeps.remeasure import probe_checkpoint
+
+    row = probe_checkpoint(
+        checkpoint, data=data, data_dir=data_dir, device=device, redraws=redraws, directions=directions
+    )
+    measured = [name for name in type(row).model_fields if getattr(row, name) and name not in _NO_PROBE]
+    typer.echo(f"epoch {row.epoch}: measured {', '.join(measured)}; appended to {checkpoint.stem}.jsonl")
+    for name, why in row.not_measured.items():
+        typer.echo(f"not measured: {name}: {why}", err=True)
+
+
+_NO_PROBE = ("kind", "epoch", "step", "not_measured", "nonfinite", "time_probe")
