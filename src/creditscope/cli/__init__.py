@@ -10,6 +10,7 @@ from creditscope.cli.figure import figure
 from creditscope.cli.lint import lint
 from creditscope.cli.ls import ls
 from creditscope.cli.probe import probe
+from creditscope.cli.reproduce import reproduce
 from creditscope.cli.show import show
 from creditscope.cli.train import train
 from creditscope.errors import CreditscopeError
@@ -17,13 +18,13 @@ from creditscope.errors import CreditscopeError
 app = typer.Typer(
     name="creditscope",
     help="Train networks with backprop-free credit rules, measure what credit reaches every block, judge the claim.",
-    epilog="Start with: creditscope train --preset demo --out demo   (about a minute on two cores)",
+    epilog="Start with: creditscope reproduce demo   (about a minute on two cores)",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, audit, figure, ls, show, probe, lint):
+for verb in (reproduce, train, audit, figure, ls, show, probe, lint):
     app.command()(verb)
 
 

@@ -103,12 +103,13 @@ class Fleet:
         assert self.spec.batch is not None
         return len(self.data.x_train) // self.spec.batch
 
-    def train_epoch(self, epoch: int, on_step: Callable[[], None] = lambda: None) -> Tensor:
+    def train_epoch(self, epoch: int, on_step: Callable[[], None] = lambda: None, steps: int | None = None) -> Tensor:
         """Train every run for one epoch.
 
         Args:
             epoch: Which, counted from 1.
             on_step: Called after every step.
+            steps: Steps to do; None: the whole epoch.
 
         Returns:
             Mean training loss of each run.
@@ -124,10 +125,11 @@ class Fleet:
                 step = self._graph.replay
             self.loss_sum.zero_()
             self.at.zero_()
-            for _ in range(self.steps_per_epoch):
+            count = self.steps_per_epoch if steps is None else min(steps, self.steps_per_epoch)
+            for _ in range(count):
                 step()
                 on_step()
-        return self.loss_sum / self.steps_per_epoch
+        return self.loss_sum / count
 
     def _step(self) -> None:
         """One optimiser step of every run, free of host decisions so that a CUDA graph can hold it."""

@@ -1,0 +1,79 @@
+"""How long a fleet will take, from a short calibration on the device it will run on."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from creditscope.engine.fleet import Fleet
+from creditscope.probes.dear import measure_dear
+from creditscope.probes.schedule import DEAR_EPOCHS, is_dear
+
+WARM_STEPS = 3
+TIMED_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds a fleet is expected to take.
+
+    Args:
+        train: Optimiser steps.
+        measure: Evaluation and per-epoch probes.
+        probe: The dear set.
+    """
+
+    train: float
+    measure: float
+    probe: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.train + self.measure + self.probe
+
+
+def estimate(fleet: Fleet) -> Estimate:
+    """Time a few steps, one measurement and one dear probe a rule. The fleet is moved on by those steps: build another.
+
+    Args:
+        fleet: A fleet to throw away afterwards.
+    """
+    epochs = fleet.spec.epochs or 0
+    fleet.train_epoch(1, steps=WARM_STEPS)
+    timed = min(TIMED_STEPS, fleet.steps_per_epoch)
+    step = _seconds(fleet, lambda: fleet.train_epoch(1, steps=timed)) / timed
+    measure = _seconds(fleet, lambda: (fleet.evaluate(), fleet.numbers()))
+    probe = 0.0
+    for group in fleet.groups:
+        each = _seconds(fleet, partial(_dear, fleet, group.start))
+        probe += each * sum(_dear_count(fleet, run, epochs) for run in range(group.start, group.stop))
+    return Estimate(step * fleet.steps_per_epoch * epochs, measure * (epochs + 1), probe)
+
+
+def _dear(fleet: Fleet, run: int) -> None:
+    probe = fleet.specs[run].probe
+    assert probe is not None
+    measure_dear(fleet.snapshot(run, 0), probe.redraws, probe.directions, keep_draws=False)
+
+
+def _dear_count(fleet: Fleet, run: int, epochs: int) -> int:
+    spec = fleet.specs[run]
+    listed = spec.probe.dear if spec.probe is not None else None
+    dear = () if spec.is_baseline else DEAR_EPOCHS if listed is None else listed
+    return sum(is_dear(epoch, epochs, dear) for epoch in range(epochs + 1))
+
+
+def _seconds(fleet: Fleet, work: Callable[[], object]) -> float:
+    _wait(fleet)
+    began = time.monotonic()
+    work()
+    _wait(fleet)
+    return time.monotonic() - began
+
+
+def _wait(fleet: Fleet) -> None:
+    if fleet.device.type == "cuda":
+        torch.cuda.synchronize()

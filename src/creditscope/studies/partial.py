@@ -1,0 +1,56 @@
+"""The partial audit: what a verdict is worth when a log holds only ‖h_L‖, ‖g_2‖ and accuracy."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from creditscope.errors import BadInput
+from creditscope.protocol.audit import Audit, audit
+from creditscope.records import RunLog
+from creditscope.records.layouts import PUBLISHED_PROBE_SIZE, import_logs
+
+STATE = 2
+
+
+def partial_audit(logs: Sequence[RunLog]) -> Audit:
+    """Reduce the DFA runs to the published penalty layout, and judge what is left against a bare baseline number.
+
+    Args:
+        logs: Full logs of dfa runs and their frozen twins.
+    """
+    local = [log for log in logs if log.spec.rule == "dfa" and log.last is not None]
+    frozen = [log.last.test_accuracy for log in local if log.spec.is_baseline and log.last is not None]
+    known = [value for value in frozen if value is not None]
+    claims = [log for log in local if not log.spec.is_baseline and (log.spec.depth or 0) >= STATE]
+    if not claims:
+        raise BadInput("a partial audit wants runs of dfa or dfa-rms, got none")
+    reduced = [import_logs(log.name, penalty_layout(log))[0] for log in claims]
+    return audit(reduced, "published", baseline=fmean(known) if known else None)
+
+
+def penalty_layout(log: RunLog) -> dict[str, Any]:
+    """A run as the published penalty layout holds it: mean-reduced gradients at N = 128, no h_0, no depth.
+
+    Args:
+        log: A full log.
+    """
+    rows = [
+        {
+            "epoch": row.epoch,
+            "h_L_norm": row.hidden.median[-1] if row.hidden else None,
+            "g_2_norm": _mean_reduced(row.reference.median[STATE]) if row.reference else None,
+            "acc_eval": row.test_accuracy,
+        }
+        for row in log.epochs
+    ]
+    return {
+        "method": log.spec.method,
+        "seed": log.spec.seed,
+        "epochs": log.spec.epochs,
+        "log": rows,
+        "final_test_acc": log.last.test_accuracy if log.last else None,
+    }
+
+
+def _mean_reduced(norm: float | None) -> float | None:
+    return None if norm is None else norm / PUBLISHED_PROBE_SIZE
