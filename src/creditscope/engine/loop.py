@@ -15,6 +15,7 @@ from creditscope.blocks import Feedback
 from creditscope.engine.checkpoint import FleetState, restore
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.step import schedule_factor, weight_matrices
+from creditscope.errors import BadFile
 from creditscope.probes.cheap import epoch_fields
 from creditscope.probes.dear import measure_dear
 from creditscope.probes.functional.movement import movement
@@ -92,17 +93,24 @@ class FleetLoop:
     def _reopen_logs(self, epoch: int) -> None:
         """Bring every log back to the checkpoint's epoch; a run that ended by then stays ended.
 
-        A checkpoint is written after the rows of its epoch, so up to there a log is whole. Epoch 0 has no
-        checkpoint: it is measured again.
+        A checkpoint is written after the rows of its epoch, so up to there a log is whole. Epoch 0 is measured
+        again.
         """
         for run, writer in enumerate(self.writers):
-            if not writer.path.exists():
+            if epoch == 0:
+                if writer.path.exists():
+                    writer.cut_after(-1)
                 continue
-            end = RunLog.read(writer.path).end
-            if end is not None and end.status != "finished" and 0 < end.epoch <= epoch:
+            log = RunLog.read(writer.path)
+            if log.end is not None and log.end.status != "finished" and log.end.epoch <= epoch:
                 self.active.discard(run)
+            elif log.last is None or log.last.epoch < epoch:
+                raise BadFile(
+                    f"{log.name}: lacks rows up to epoch {epoch}, where its checkpoint stands; restore the log, or "
+                    f"delete the checkpoint to start the fleet again"
+                )
             else:
-                writer.cut_after(epoch if epoch else -1)
+                writer.cut_after(epoch)
 
     def _measure(self, epoch: int, train_loss: Tensor | None, began: float) -> None:
         """Evaluate, probe and log every active run after an epoch."""

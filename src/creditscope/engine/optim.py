@@ -46,6 +46,8 @@ class FleetAdamW:
         self.spec = spec
         self.segments = tuple(segments)
         device = next(iter(params.values())).device
+        # The fused kernel reads its learning rate as float32 on CUDA; elsewhere nothing need be rounded.
+        exact = torch.float32 if device.type == "cuda" else torch.float64
         self.steps = torch.zeros((), device=device)
         self._views: list[tuple[str, Segment, Tensor]] = []
         groups = []
@@ -53,7 +55,9 @@ class FleetAdamW:
             views = [(name, segment, p[segment.start : segment.stop]) for name, p in params.items()]
             views = [view for view in views if view[0] in segment.trained]
             self._views += views
-            groups.append({"params": [p for _, _, p in views], "lr": torch.tensor(segment.lr, device=device)})
+            groups.append(
+                {"params": [p for _, _, p in views], "lr": torch.tensor(segment.lr, dtype=exact, device=device)}
+            )
         self._optimiser = torch.optim.AdamW(
             groups,
             betas=spec.betas,
@@ -68,6 +72,12 @@ class FleetAdamW:
                 "exp_avg": self.first[name][segment.start : segment.stop],
                 "exp_avg_sq": self.second[name][segment.start : segment.stop],
             }
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step changes besides the parameters."""
+        counts = [self._optimiser.state[view]["step"] for _, _, view in self._views]
+        return [*self.first.values(), *self.second.values(), self.steps, *counts]
 
     def schedule(self, factor: float) -> None:
         """Set every learning rate to its own base times a factor.

@@ -45,15 +45,15 @@ def schedule_factor(schedule: str, epoch: int, epochs: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (epoch - 1) / epochs))
 
 
-def trained_parameters(spec: RunSpec, parts: dict[str, str | int]) -> frozenset[str]:
-    """Names of the parameters that train in a run.
+def trained_parameters(spec: RunSpec, blocks: Blocks, parts: dict[str, str | int]) -> frozenset[str]:
+    """Names of the parameters that train in a run: what the method says, less what the model itself holds fixed.
 
     Args:
         spec: The run.
+        blocks: The cut model.
         parts: Which part each parameter belongs to (``Blocks.parts``).
     """
-    depth = 1 + max(part for part in parts.values() if isinstance(part, int))
-    first = 0 if spec.train_last == "all" or spec.train_last is None else depth - spec.train_last
+    first = 0 if spec.train_last == "all" or spec.train_last is None else blocks.depth - spec.train_last
     embedding = spec.train_embedding is not False
 
     def trains(part: str | int) -> bool:
@@ -61,7 +61,8 @@ def trained_parameters(spec: RunSpec, parts: dict[str, str | int]) -> frozenset[
             return part >= first
         return part == "readout" or embedding
 
-    return frozenset(name for name, part in parts.items() if trains(part))
+    fixed = {name for name, p in blocks.model.named_parameters() if not p.requires_grad}
+    return frozenset(name for name, part in parts.items() if trains(part) and name not in fixed)
 
 
 def weight_matrices(blocks: Blocks, parts: dict[str, str | int]) -> list[list[str]]:

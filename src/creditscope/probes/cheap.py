@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from creditscope.blocks import Observation, published_index, view_signal, view_state
-from creditscope.probes.functional.norms import norm_stats
+from creditscope.probes.functional.norms import norm_stats, vector_norms
+from creditscope.probes.functional.tokens import live_tokens
+from creditscope.probes.probe import numbers as listed
 from creditscope.records.rows import Cosines, CosineStatus, Gamma, Norms
 
 TORCH_CLAMP = 1e-8
@@ -23,12 +25,12 @@ class SampleNumbers(NamedTuple):
     Args:
         hidden: ‖h_l‖.
         reference: ‖g_l‖, sum-reduced.
-        branch: ‖f_l‖/‖h_l‖.
+        branch: ‖f_l‖.
         error: ‖e‖.
         credit: ‖c_l‖; empty without credit.
         inner: ⟨c_l, g_l⟩.
-        credit_published: ‖c‖ in the published index.
-        inner_published: ⟨c, g_l⟩ in the published index.
+        credit_published: ‖c‖ in the published index; NaN where that credit and g_l differ in shape.
+        inner_published: ⟨c, g_l⟩ in the published index, likewise.
     """
 
     hidden: Tensor
@@ -49,19 +51,14 @@ def sample_numbers(seen: Observation, view: str, exact: Sequence[bool]) -> Sampl
         view: How a state becomes one vector per sample.
         exact: Which states' credit is exact by construction.
     """
-    states = [view_state(h, view).double() for h in seen.states]
-    branches = [view_state(f, view).double() for f in seen.branches]
-    references = [view_signal(g, view).double() for g in seen.references]
-    acting = _views(seen.delivered, view)
-    published = _views(published_index(seen.delivered, exact), view) if seen.delivered is not None else []
-    hidden = _norms(states)
+    acting = seen.delivered or ()
     return SampleNumbers(
-        hidden,
-        _norms(references),
-        _norms(branches) / hidden[: len(branches)],
-        seen.error.double().norm(dim=-1),
-        *_pairing(acting, references),
-        *_pairing(published, references),
+        _norms([view_state(h, view) for h in seen.states]),
+        _norms([view_signal(g, view) for g in seen.references]),
+        _norms([view_state(f, view) for f in seen.branches]),
+        vector_norms(seen.error),
+        *_pairing(acting, seen.references, view),
+        *_pairing(published_index(acting, exact) if acting else (), seen.references, view),
     )
 
 
@@ -79,9 +76,9 @@ def epoch_fields(numbers: SampleNumbers, exact: Sequence[bool], clamp_at: int = 
     fields = {
         "hidden": hidden,
         "reference": reference,
-        "error": float(numbers.error.median()),
-        "gain": (numbers.reference / numbers.error).median(-1).values.tolist(),
-        "branch": numbers.branch.median(-1).values.tolist(),
+        "error": float(norm_stats(numbers.error).median),
+        "gain": _median_ratio(numbers.reference, numbers.error),
+        "branch": _median_ratio(numbers.branch, numbers.hidden[:-1]),
         "growth": (median[1:] / median[:-1]).tolist(),
     }
     if numbers.inner.numel() == 0:
@@ -93,32 +90,46 @@ def epoch_fields(numbers: SampleNumbers, exact: Sequence[bool], clamp_at: int = 
         numbers.reference,
         exact if all(exact) else [*(False,) * (len(exact) - 1), exact[-1]],
     )
-    clamped = _clamped(numbers, clamp_at)
     deep = [m for level, m in enumerate(acting.mean) if level >= 2 and not exact[level]]
+    # A mean over the pairs that happen to exist would be another quantity than the published one.
+    whole = "not measured" not in published.status[:-1]
     gamma = Gamma(
         acting=_mean(acting.mean),
         deep=_mean(deep),
         worst=min((m for m in acting.mean if m is not None), default=None),
-        published=_mean(published.mean[:-1]),
-        clamped=_mean(clamped[:-1].tolist()),
+        published=_mean(published.mean[:-1]) if whole else None,
+        clamped=_mean(_clamped(numbers, clamp_at)[:-1].tolist()) if whole else None,
     )
     return fields | {"cosine": acting, "cosine_published": published, "gamma": gamma}
 
 
-def _views(signals: Sequence[Tensor] | None, view: str) -> list[Tensor]:
-    return [view_signal(c, view).double() for c in signals or ()]
-
-
 def _norms(vectors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([v.norm(dim=-1) for v in vectors])
+    return torch.stack([vector_norms(v) for v in vectors])
 
 
-def _pairing(signals: Sequence[Tensor], references: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    if not signals:
-        empty = references[0].new_zeros(0, len(references[0]))
-        return empty, empty
-    inner = torch.stack([(c * g).sum(-1) for c, g in zip(signals, references, strict=True)])
-    return _norms(signals), inner
+def _pairing(signals: Sequence[Tensor], references: Sequence[Tensor], view: str) -> tuple[Tensor, Tensor]:
+    """‖c‖ and ⟨c, g⟩ per state and sample: empty without credit, NaN where the two differ in shape."""
+    n = len(references[0])
+    norms, inner = [references[0].new_zeros(0, n)], [references[0].new_zeros(0, n)]
+    for c, g in zip(signals, references, strict=bool(signals)):
+        if c.shape != g.shape:
+            norm = dot = g.new_full((n,), torch.nan)
+        else:
+            if g.ndim == 3 and view != "cls":
+                # Tokens that cannot reach the loss have no gradient to be aligned with.
+                c = torch.where(live_tokens(g).unsqueeze(-1), c, 0)
+            credit = view_signal(c, view).double()
+            norm, dot = vector_norms(credit), (credit * view_signal(g, view)).sum(-1)
+        norms.append(norm.double()[None])
+        inner.append(dot.double()[None])
+    return torch.cat(norms), torch.cat(inner)
+
+
+def _median_ratio(over: Tensor, under: Tensor) -> list[float]:
+    """Median over the samples whose denominator is not zero; NaN where there is none, or a sample is NaN."""
+    broken = (over.isnan() | under.isnan()).any(-1)
+    value = torch.where(under > 0, over / under, torch.nan).nanquantile(0.5, dim=-1)
+    return torch.where(broken, torch.nan, value).tolist()
 
 
 def _norms_field(norms: Tensor) -> Norms:
@@ -134,18 +145,19 @@ def _norms_field(norms: Tensor) -> Norms:
 
 
 def _cosines(inner: Tensor, credit: Tensor, reference: Tensor, exact: Sequence[bool]) -> Cosines:
-    finite = credit.isfinite() & reference.isfinite() & inner.isfinite()
-    defined = finite & (credit > 0) & (reference > 0)
-    cosine = torch.where(defined, inner / (credit * reference), torch.nan).clamp(-1, 1)
+    finite = (credit.isfinite() & reference.isfinite() & inner.isfinite()).all(-1)
+    defined = finite[:, None] & (credit > 0) & (reference > 0)
+    # One after the other: the product of two tiny norms could underflow.
+    cosine = torch.where(defined, inner / credit / reference, torch.nan).clamp(-1, 1)
     counts = defined.sum(-1)
     mean = cosine.nanmean(-1)
     spread = ((cosine - mean[:, None]) ** 2).nanmean(-1).sqrt()
     return Cosines(
-        mean=[_none_if(float(m), int(n)) for m, n in zip(mean, counts, strict=True)],
-        sd=[_none_if(float(s), int(n)) for s, n in zip(spread, counts, strict=True)],
+        mean=listed(mean),
+        sd=listed(spread),
         n=counts.tolist(),
         n_undefined=(inner.shape[-1] - counts).tolist(),
-        status=[_status(int(n), bool(f), ex) for n, f, ex in zip(counts, finite.all(-1), exact, strict=True)],
+        status=[_status(int(n), bool(f), ex) for n, f, ex in zip(counts, finite, exact, strict=True)],
     )
 
 
@@ -155,10 +167,6 @@ def _status(defined: int, finite: bool, exact: bool) -> CosineStatus:
     if exact:
         return "exact-by-construction"
     return "ok" if defined else "zero-vector"
-
-
-def _none_if(value: float, defined: int) -> float | None:
-    return value if defined else None
 
 
 def _clamped(numbers: SampleNumbers, n: int) -> Tensor:

@@ -11,8 +11,9 @@ from torch import nn
 
 from creditscope.data import load_data
 from creditscope.data.dataset import Dataset
-from creditscope.engine.fleet import Factory, Fleet
+from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop, OnRow, Progress
+from creditscope.engine.start import Factory
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.models import build_model
 from creditscope.records import RunLog, RunSpec

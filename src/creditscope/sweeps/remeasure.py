@@ -6,7 +6,8 @@ from pydantic import ValidationError
 
 from creditscope.data import load_data
 from creditscope.engine.checkpoint import load_run, read_checkpoint, saved_epoch
-from creditscope.engine.fleet import Factory, Fleet
+from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import Factory
 from creditscope.errors import BadFile, BadInput
 from creditscope.probes.dear import measure_dear
 from creditscope.records import LogWriter, ProbeRow, RunSpec

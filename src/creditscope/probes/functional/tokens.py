@@ -4,6 +4,18 @@ import torch
 from torch import Tensor
 
 
+def live_tokens(g: Tensor) -> Tensor:
+    """Per token, whether its reference is not zero for every sample; where no token is live, all count as live.
+
+    No value decides a branch, so it can be mapped over runs.
+
+    Args:
+        g: Reference of a token stream, shape (n, tokens, d).
+    """
+    live = (g != 0).any(dim=2).any(dim=0)
+    return live | ~live.any()
+
+
 def keep_live(signal: Tensor, g: Tensor) -> Tensor:
     """The signal with zeros at every token whose reference is zero for all samples.
 
@@ -16,8 +28,8 @@ def keep_live(signal: Tensor, g: Tensor) -> Tensor:
     """
     if g.ndim != 3:
         return signal
-    live = (g != 0).any(dim=2).any(dim=0)
-    if bool(live.all()) or not bool(live.any()):
+    live = live_tokens(g)
+    if bool(live.all()):
         return signal
     return signal * live.to(signal.dtype).unsqueeze(-1)
 

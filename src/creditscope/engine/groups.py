@@ -1,0 +1,92 @@
+"""Order inside a fleet: runs of one rule are neighbours, and inside a rule those that train alike."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from creditscope.blocks import CreditRule, Feedback, Task
+from creditscope.data.order import stream
+from creditscope.engine.optim import Segment, Stack
+from creditscope.records import RunSpec
+from creditscope.rules import build_rule
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring runs with one rule.
+
+    Args:
+        rule: The rule.
+        start: First run.
+        stop: One past the last.
+        feedback: Stacked over the group's runs.
+        penalty: λ per run, or None where no run has one.
+        exact: Per state, whether the credit is exact by construction.
+    """
+
+    rule: CreditRule
+    start: int
+    stop: int
+    feedback: Feedback
+    penalty: Tensor | None
+    exact: tuple[bool, ...]
+
+    @property
+    def runs(self) -> slice:
+        """Its runs in the fleet."""
+        return slice(self.start, self.stop)
+
+
+def fleet_order(spec: RunSpec) -> tuple[str, str, str, bool, float, str]:
+    """Sorts runs so that rules, masks and learning rates are neighbours; the run id makes it total."""
+    return (*_rule_order(spec), *_training_order(spec), spec.run_id)
+
+
+def _rule_order(spec: RunSpec) -> tuple[str, str]:
+    return spec.rule, spec.credit_norm or "none"
+
+
+def _training_order(spec: RunSpec) -> tuple[str, bool, float]:
+    assert spec.optimiser is not None
+    return str(spec.train_last), spec.train_embedding is not False, spec.optimiser.lr
+
+
+def build_groups(specs: Sequence[RunSpec], task: Task, params: Stack) -> Iterator[Group]:
+    """One group a rule, with the feedback of each run drawn from its own stream.
+
+    Args:
+        specs: The runs, in fleet order.
+        task: What is trained.
+        params: Stacked parameters at initialisation.
+    """
+    like = next(iter(params.values()))
+    start = 0
+    for _, members in groupby(specs, key=_rule_order):
+        runs = list(members)
+        rule = build_rule(runs[0].rule, runs[0].credit_norm or "none")
+        drawn = [
+            rule.init(task, {name: p[run] for name, p in params.items()}, stream(spec.seed or 0, "feedback"))
+            for run, spec in enumerate(runs, start)
+        ]
+        feedback = {name: torch.stack([d[name] for d in drawn]) for name in drawn[0]}
+        weights = torch.tensor([spec.penalty or 0.0 for spec in runs], device=like.device, dtype=like.dtype)
+        penalty = weights if bool((weights > 0).any()) else None
+        yield Group(rule, start, start + len(runs), feedback, penalty, rule.exact(task.blocks.depth))
+        start += len(runs)
+
+
+def build_segments(specs: Sequence[RunSpec], trained: Sequence[frozenset[str]]) -> Iterator[Segment]:
+    """Inside each group, neighbours that train the same parameters at the same learning rate.
+
+    Args:
+        specs: The runs, in fleet order.
+        trained: Names of the parameters that train, run by run.
+    """
+    start = 0
+    for (*_, lr), members in groupby(specs, key=lambda spec: (*_rule_order(spec), *_training_order(spec))):
+        stop = start + len(list(members))
+        yield Segment(start, stop, lr, trained[start])
+        start = stop

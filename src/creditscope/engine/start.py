@@ -1,0 +1,74 @@
+"""Runs at initialisation: each run's model from its own seed stream, refused where a fleet cannot train it."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from creditscope.blocks import Task
+from creditscope.data.dataset import Dataset
+from creditscope.data.order import stream
+from creditscope.engine.optim import Stack
+from creditscope.errors import BadInput
+from creditscope.records import RunSpec
+
+Factory = Callable[[RunSpec, Dataset], nn.Module]
+
+
+def seeded_model(factory: Factory, spec: RunSpec, data: Dataset) -> nn.Module:
+    """A run's model at initialisation; the global generator is left as it was.
+
+    Args:
+        factory: Builds the model.
+        spec: The run, whose ``init`` stream seeds it.
+        data: Its data set.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(spec.seed or 0, "init").initial_seed())
+        model = factory(spec, data)
+    _refuse_stateful(model)
+    return model
+
+
+def stack_models(factory: Factory, specs: Sequence[RunSpec], data: Dataset, like: nn.Module) -> Stack:
+    """Every run's parameters at initialisation, stacked, in the dtype and on the device of the first run's.
+
+    Args:
+        factory: Builds the models.
+        specs: The runs.
+        data: Their data set.
+        like: The first run's model; its buffers serve all runs.
+    """
+    models = [seeded_model(factory, spec, data) for spec in specs]
+    shared = dict(like.named_buffers())
+    for model in models:
+        for name, buffer in model.named_buffers():
+            if not torch.equal(buffer.to(shared[name]), shared[name]):
+                raise BadInput(
+                    f"buffer {name!r} differs between seeds, but the runs of a fleet share buffers; "
+                    f"make it a parameter with requires_grad=False, which no run trains"
+                )
+    own = [dict(model.named_parameters()) for model in models]
+    return {name: torch.stack([p[name].detach() for p in own]).to(first) for name, first in like.named_parameters()}
+
+
+def refuse_other_depth(task: Task, spec: RunSpec) -> None:
+    """A log must not say another number of blocks than the model has.
+
+    Args:
+        task: The cut model.
+        spec: The run.
+    """
+    if task.blocks.depth != spec.depth:
+        raise BadInput(
+            f"the model has {task.blocks.depth} blocks ({', '.join(task.blocks.names)}), its spec says depth "
+            f"{spec.depth}; set depth={task.blocks.depth}"
+        )
+
+
+def _refuse_stateful(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise BadInput(f"{name!r} is a batch norm: runs of a fleet share no running statistics; use GroupNorm")
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            raise BadInput(f"{name!r} drops out units: not supported in a fleet; set its p to 0")
