@@ -5,11 +5,26 @@ from statistics import fmean
 from typing import Any
 
 import yaml
-from page_data import DOCS, PUBLISHED_N, mean_sd, number, page, results, runs, span
+from page_data import (
+    DOCS,
+    PUBLISHED_N,
+    accuracy,
+    growth,
+    known,
+    last,
+    mean_sd,
+    number,
+    page,
+    reference,
+    results,
+    runs,
+    span,
+    stream,
+)
 
 from creditscope.protocol.audit import audit
 from creditscope.protocol.present import render, sections
-from creditscope.records import EpochRow, ProbeRow, RunLog
+from creditscope.records import RunLog
 from creditscope.records.table import Table, markdown
 
 SCRIPT = "make_reproduction.py"
@@ -18,24 +33,19 @@ FLOOR = 1e-7
 Value = float | None
 
 
-def accuracy(log: RunLog) -> Value:
-    """Test accuracy at the last logged epoch."""
-    return _last(log).test_accuracy
-
-
-def stream(log: RunLog, epoch: int | None = None) -> Value:
+def stream_at(log: RunLog, epoch: int | None = None) -> Value:
     """Median norm of the last state, at the last or at a given epoch."""
-    return _hidden(_last(log) if epoch is None else _at(log, epoch))
+    return stream(last(log) if epoch is None else next(row for row in log.epochs if row.epoch == epoch))
 
 
 def gradient(log: RunLog) -> Value:
     """Median norm of the reference at the last state, mean-reduced at N = 128."""
-    return _gradient(_last(log))
+    return reference(last(log)) / PUBLISHED_N
 
 
-def growth(log: RunLog) -> Value:
-    """Largest growth of a block."""
-    return _growth(_last(log))
+def last_growth(log: RunLog) -> Value:
+    """Largest growth of a block at the last epoch."""
+    return growth(last(log))
 
 
 def cosine(log: RunLog, state: int) -> Value:
@@ -55,44 +65,44 @@ def largest_deep_cosine(log: RunLog) -> Value:
 
 def first_scale(log: RunLog) -> Value:
     """First epoch at which some block grows the stream more than 50-fold."""
-    return next((row.epoch for row in log.epochs if _growth(row) > GROWTH_LIMIT), None)
+    return next((row.epoch for row in log.epochs if growth(row) > GROWTH_LIMIT), None)
 
 
 def first_reference(log: RunLog) -> Value:
     """First epoch at which the mean-reduced gradient is below 1e-7."""
-    return next((row.epoch for row in log.epochs if _gradient(row) < FLOOR), None)
+    return next((row.epoch for row in log.epochs if reference(row) / PUBLISHED_N < FLOOR), None)
 
 
 def smallest_control(log: RunLog) -> Value:
     """Smallest ρ of the true gradient over all states, at the last dear probe."""
-    return min(_known(_probe(log).rho.control))
+    return min(known(log.probes[-1].rho.control))
 
 
 def largest_random(log: RunLog) -> Value:
     """Largest size of ρ of a random vector over all states, at the last dear probe."""
-    return max(abs(value) for value in _known(_probe(log).rho.random))
+    return max(abs(value) for value in known(log.probes[-1].rho.random))
 
 
 def null_mean(log: RunLog) -> Value:
     """Mean of the fresh-B null, averaged over l = 1..L."""
-    return fmean(_known(_probe(log).null_published.mean[1:]))
+    return fmean(known(log.probes[-1].null_published.mean[1:]))
 
 
 def null_sd(log: RunLog) -> Value:
     """Standard deviation of the fresh-B null at one l, averaged over l = 1..L."""
-    return fmean(_known(_probe(log).null_published.sd[1:]))
+    return fmean(known(log.probes[-1].null_published.sd[1:]))
 
 
 def deep_rho(log: RunLog) -> Value:
     """Mean ρ of the credit over the deep states 2..L, at the last dear probe."""
-    return fmean(_known(_probe(log).rho.credit[2:]))
+    return fmean(known(log.probes[-1].rho.credit[2:]))
 
 
 QUANTITIES: dict[str, tuple[Callable[..., Value], str]] = {
     "accuracy": (accuracy, "accuracy"),
-    "stream": (stream, "‖h_L‖"),
+    "stream": (stream_at, "‖h_L‖"),
     "gradient": (gradient, "‖g_L‖, mean, N=128"),
-    "growth": (growth, "max block growth"),
+    "growth": (last_growth, "max block growth"),
     "cosine": (cosine, "cosine"),
     "deep_cosine": (deep_cosine, "cosine, mean of l=1..4"),
     "largest_deep_cosine": (largest_deep_cosine, "largest |cosine|, l=1..4"),
@@ -223,7 +233,7 @@ def build() -> str:
 
 def _control_note() -> str:
     """The ρ control over every dear probe, not only those of the table."""
-    seen = [(min(_known(probe.rho.control)), log, probe) for log in results().logs for probe in log.probes if probe.rho]
+    seen = [(min(known(probe.rho.control)), log, probe) for log in results().logs for probe in log.probes if probe.rho]
     low = [(value, log, probe) for value, log, probe in seen if value < 0.98]
     if not low:
         return f"Over all {len(seen)} dear probes of all runs the ρ control never falls below .98."
@@ -291,38 +301,8 @@ def _logs(rows: list[Mapping[str, Any]]) -> str:
     )
 
 
-def _last(log: RunLog) -> EpochRow:
-    assert log.last is not None
-    return log.last
-
-
-def _at(log: RunLog, epoch: int) -> EpochRow:
-    return next(row for row in log.epochs if row.epoch == epoch)
-
-
-def _probe(log: RunLog) -> ProbeRow:
-    return log.probes[-1]
-
-
-def _hidden(row: EpochRow) -> float:
-    return row.hidden.median[-1]
-
-
-def _gradient(row: EpochRow) -> float:
-    return row.reference.median[-1] / PUBLISHED_N
-
-
-def _growth(row: EpochRow) -> float:
-    return max(_known(row.growth))
-
-
 def _published(log: RunLog) -> list[float]:
-    return _known(_last(log).cosine_published.mean)
-
-
-def _known(found: list[float | None]) -> list[float]:
-    assert all(value is not None for value in found)
-    return [value for value in found if value is not None]
+    return known(last(log).cosine_published.mean)
 
 
 if __name__ == "__main__":

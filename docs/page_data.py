@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 
-from creditscope.records import RunLog
+from creditscope.records import EpochRow, RunLog
 from creditscope.records.load import Loaded, load_logs
 
 DOCS = Path(__file__).parent
@@ -88,3 +88,45 @@ def page(script: str, text: str) -> str:
         text: Its content.
     """
     return f"{MADE.format(script=script)}\n\n{text.strip()}\n"
+
+
+def each(values: Iterable[float]) -> str:
+    """Every value, in order."""
+    return ", ".join(number(float(value)) for value in values)
+
+
+def known(values: Sequence[float | None] | None) -> list[float]:
+    """The values, all of which must have been measured."""
+    assert values is not None
+    found = [value for value in values if value is not None]
+    assert len(found) == len(values), "a value was not measured"
+    return found
+
+
+def last(log: RunLog) -> EpochRow:
+    """The last logged epoch."""
+    assert log.last is not None
+    return log.last
+
+
+def accuracy(log: RunLog) -> float:
+    """Test accuracy at the last logged epoch."""
+    (value,) = known([last(log).test_accuracy])
+    return value
+
+
+def stream(row: EpochRow) -> float:
+    """Median ‖h_L‖."""
+    assert row.hidden is not None
+    return known(row.hidden.median)[-1]
+
+
+def reference(row: EpochRow) -> float:
+    """Median ‖g_L‖, per sample."""
+    assert row.reference is not None
+    return known(row.reference.median)[-1]
+
+
+def growth(row: EpochRow) -> float:
+    """Largest growth of a block."""
+    return max(known(row.growth))
