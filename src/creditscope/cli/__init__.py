@@ -1,7 +1,10 @@
 """The command line: one verb a file; each parses, calls one library function, prints, sets the exit code."""
 
 import os
+import signal
 import sys
+from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -10,10 +13,13 @@ from creditscope.cli.figure import figure
 from creditscope.cli.lint import lint
 from creditscope.cli.ls import ls
 from creditscope.cli.probe import probe
+from creditscope.cli.report import report
 from creditscope.cli.reproduce import reproduce
 from creditscope.cli.show import show
 from creditscope.cli.train import train
 from creditscope.errors import CreditscopeError
+
+INTERRUPTED = 130  # what typer exits with after Ctrl-C
 
 app = typer.Typer(
     name="creditscope",
@@ -24,21 +30,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (reproduce, train, audit, figure, ls, show, probe, lint):
+for verb in (reproduce, train, audit, figure, report, ls, show, probe, lint):
     app.command()(verb)
 
 
 def main() -> None:
     """Run the command line: a user's mistake is one line on stderr and exit 2, never a traceback."""
+    # A cluster ends a job with SIGTERM: as on Ctrl-C, training then leaves a checkpoint.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except CreditscopeError as error:
-        typer.echo(f"creditscope: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("creditscope: stopped; what was logged is kept. Go on with the same command and --resume", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader (head, less) has left: not an error of ours. Keep the interpreter from complaining on exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _fail(str(error))
+    except OSError as error:
+        name = Path(os.fsdecode(error.filename)).name if error.filename is not None else "a file"
+        _fail(f"{name}: {error.strerror or error}; check the path and its permissions")
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            typer.echo("creditscope: stopped; what was logged is kept, and --resume goes on with it", err=True)
+        raise
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"creditscope: {message}", err=True)
+    sys.exit(2)

@@ -37,7 +37,7 @@ class TrainDisplay:
         )
         self._task = self._progress.add_task("loading", total=None)
         self._fleets = 0
-        self._seen: list[int] = []
+        self._seen: list[str] = []
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -58,8 +58,8 @@ class TrainDisplay:
 
     def stage(self, fleet: "Fleet", epoch: int, doing: str) -> None:
         """Say what is being done."""
-        if id(fleet) not in self._seen:
-            self._seen.append(id(fleet))
+        if fleet.spec.run_id not in self._seen:
+            self._seen.append(fleet.spec.run_id)
         where = f"fleet {len(self._seen)}/{self._fleets}: {len(fleet.specs)} runs, epoch {epoch}/{fleet.spec.epochs}"
         self._progress.update(self._task, description=f"{where}, {_DOING[doing]}")
 

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from creditscope.engine.fleet import Fleet
-from creditscope.errors import BadFile
+from creditscope.errors import BadFile, CannotWrite
 from creditscope.records import write_atomic
 
 _PREVIOUS = ".previous"
@@ -45,13 +45,18 @@ class FleetState:
             folder: Where the logs lie.
         """
         files = [checkpoint_path(folder, spec.run_id) for spec in self._fleet.specs]
-        encoded = ((path, self._encode(run)) for run, path in enumerate(files))
-        for path, data in encoded:
-            if path.exists():
-                path.replace(_previous(path))
-            write_atomic(path, data)
-        for path in files:
-            _previous(path).unlink(missing_ok=True)
+        try:
+            for run, path in enumerate(files):
+                data = self._encode(run)
+                if path.exists():
+                    path.replace(_previous(path))
+                write_atomic(path, data)
+            for path in files:
+                _previous(path).unlink(missing_ok=True)
+        except OSError as error:
+            raise CannotWrite(
+                f"the checkpoints cannot be replaced: {error.strerror}; what was saved before is kept"
+            ) from None
 
     def _encode(self, run: int) -> bytes:
         fleet = self._fleet

@@ -73,6 +73,11 @@ class Fleet:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @property
+    def path(self) -> str:
+        """How the steps are run: ``graph`` on CUDA, else ``stacked``."""
+        return "graph" if self.device.type == "cuda" else "stacked"
+
+    @property
     def steps_per_epoch(self) -> int:
         """Optimiser steps in an epoch."""
         return self.draws.steps
@@ -94,7 +99,7 @@ class Fleet:
             self.draws.begin(epoch)
             self.optimiser.schedule(schedule_factor(self.spec.schedule, epoch, self.spec.epochs))
             step = self._step
-            if self.device.type == "cuda":
+            if self.path == "graph":
                 live = [*self.params.values(), *self.optimiser.tensors, self.loss_sum, self.draws.at]
                 self._graph = self._graph or capture(self._step, live)
                 step = self._graph.replay

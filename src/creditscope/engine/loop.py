@@ -211,7 +211,7 @@ class FleetLoop:
             blocks=list(fleet.task.blocks.names),
             parameters=sum(p[run].numel() for p in fleet.params.values()),
             fleet=[other.run_id for other in fleet.specs],
-            path="graph" if device == "cuda" else "stacked",
+            path=fleet.path,
             threads=torch.get_num_threads(),
             provenance=provenance(device, torch.cuda.get_device_name() if device == "cuda" else None),
             time_created=now(),

@@ -15,8 +15,8 @@ from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop, OnRow, Progress
 from creditscope.engine.start import Factory
 from creditscope.errors import BadInput, CannotWrite
-from creditscope.models import build_model
-from creditscope.records import RunLog, RunSpec
+from creditscope.models import MODELS, build_model
+from creditscope.records import HeaderRow, RunLog, RunSpec
 from creditscope.sweeps.pack import plan_fleets
 
 Load = Callable[[str], Dataset]
@@ -80,15 +80,22 @@ def train(
     runs = list(dict.fromkeys(_with_data(spec, load) for spec in specs))
     if not runs:
         raise BadInput("no run to train: wanted at least one method and one seed")
+    if model is not None and runs[0].model in MODELS:
+        raise BadInput(
+            f"a model of your own needs a name of its own, the spec says {runs[0].model!r}: its log would claim to be "
+            f"ours; pass changes={{'model': 'my-net'}} to specs()"
+        )
     with _lock(folder):
         fleets = plan_fleets(folder, runs, resume)
         progress.plan(fleets, len(runs))
         for members in fleets:
             shared = load(_data_name(members[0]))
+            begun = _begun(folder, members)
             before = torch.get_num_threads()
-            torch.set_num_threads(_threads(folder, members) or before)
+            torch.set_num_threads((begun and begun.threads) or before)
             try:
                 fleet = Fleet(members, shared, model or default_model, where)
+                _refuse_other_path(fleet, begun)
                 FleetLoop(fleet, folder, on_row or (lambda header, row: None), progress).run(resume)
             finally:
                 torch.set_num_threads(before)
@@ -125,7 +132,9 @@ def _with_data(spec: RunSpec, load: Load) -> RunSpec:
     """The spec with the data set's hashes filled in, refused when it names other content."""
     data = load(_data_name(spec))
     named = spec.data
-    if named is not None and named.hash_train not in (None, data.spec.hash_train):
+    if named is not None and (
+        named.hash_train not in (None, data.spec.hash_train) or named.hash_test not in (None, data.spec.hash_test)
+    ):
         raise BadInput(f"data {named.name!r} is not the data this run was specified on (its content hash differs)")
     return spec.model_copy(update={"data": data.spec, "classes": data.classes})
 
@@ -136,10 +145,19 @@ def _data_name(spec: RunSpec) -> str:
     return spec.data.name
 
 
-def _threads(folder: Path, members: Sequence[RunSpec]) -> int | None:
-    """The thread count a fleet was begun with: a bitwise resume needs the same."""
+def _begun(folder: Path, members: Sequence[RunSpec]) -> HeaderRow | None:
+    """The header of a fleet that was begun before: a bitwise resume needs its thread count and its path."""
     path = folder / f"{members[0].run_id}.jsonl"
-    return RunLog.read(path).header.threads if path.exists() else None
+    return RunLog.read(path).header if path.exists() else None
+
+
+def _refuse_other_path(fleet: Fleet, begun: HeaderRow | None) -> None:
+    if begun is not None and begun.path != fleet.path:
+        device = begun.provenance.get("device", "another device")
+        raise BadInput(
+            f"{fleet.spec.run_id} was begun on {device} and its log says so; resume it with --device {device}, or "
+            f"choose another --out"
+        )
 
 
 def _open_folder(folder: Path) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from creditscope.errors import BadInput, did_you_mean
+from creditscope.models import MODELS
 from creditscope.records import DataSpec, OptimiserSpec, ProbeSpec, RunSpec, engine_spec
 from creditscope.records.log import explain
 
@@ -128,8 +129,14 @@ def build_specs(
             optimiser, ``probe.n`` and the like the probes.
     """
     specs = []
+    changes = changes or {}
     for variant in chosen.variants:
-        fields = _changed({**_RESMLP, **chosen.fields, **variant}, changes or {})
+        fields = {**_RESMLP, **chosen.fields, **variant}
+        if data.shape is not None and len(data.shape) != 3:
+            fields["augment"] = "none"  # crops and flips are for pictures
+        if changes.get("model", fields["model"]) not in MODELS:
+            fields |= {"width": None, "terminal_ln": None}  # what we do not know of a user's own model
+        fields = _changed(fields, changes)
         for method in methods or chosen.methods:
             for seed in seeds:
                 try:
@@ -145,7 +152,7 @@ def _changed(fields: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     fields = dict(fields)
     for key, value in changes.items():
         outer, _, inner = ("optimiser." + key if key in _OPTIMISER else key).partition(".")
-        if outer not in _SETTABLE or (inner and inner not in _INNER[outer].model_fields):
+        if outer not in _SETTABLE or (inner and f"{outer}.{inner}" not in _NESTED):
             raise BadInput(f"--set {key}: no such setting; {did_you_mean(key, [*_SETTABLE, *_OPTIMISER, *_NESTED])}")
         fields[outer] = _nested(fields[outer], inner, value, key) if inner else value
     return fields
