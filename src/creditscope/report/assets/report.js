@@ -1,0 +1,439 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const root = document.documentElement;
+  const PALETTE = {
+    light: ["#1f5fbf", "#d9730d", "#9b1c1c", "#1a7f5a", "#7b3fa0", "#0f7f93", "#b0378c", "#6b6b1f"],
+    dark: ["#7fb0ff", "#ffab5e", "#ff8a80", "#6fd6a8", "#cf9cf2", "#6fd3e6", "#ff93d2", "#d3d36b"],
+  };
+  const DASHES = [[], [9, 4], [2, 4]];
+  const CSS_DASHES = ["solid", "dashed", "dotted"];
+  let printing = false;
+
+  // --- theme -------------------------------------------------------------------------------------------------
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  let wish = "auto";
+  const theme = () => (printing ? "light" : wish === "auto" ? (dark.matches ? "dark" : "light") : wish);
+  const themeButton = document.getElementById("theme");
+  function applyTheme() {
+    root.dataset.theme = theme();
+    themeButton.textContent = "Theme: " + wish;
+    paintSwatches();
+    plots.forEach((plot) => plot.draw());
+  }
+  const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const colour = (cell) => { const list = PALETTE[theme()]; return list[cell.colour % list.length]; };
+
+  // --- small helpers -----------------------------------------------------------------------------------------
+  function make(tag, attributes, ...children) {
+    const node = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes || {})) {
+      if (key in node && typeof value !== "string") node[key] = value; else node.setAttribute(key, value);
+    }
+    node.append(...children);
+    return node;
+  }
+  function format(value) {
+    if (value === null || value === undefined) return "–";
+    const size = Math.abs(value);
+    if (size === 0 || (size >= 1e-3 && size < 1e5)) return String(Number(value.toPrecision(4))).replace("-", "−");
+    const [mantissa, exponent] = value.toExponential(2).split("e");
+    return Number(mantissa).toString().replace("-", "−") + "e" + Number(exponent);
+  }
+  function power(value) {
+    const exponent = Math.log10(value), whole = Math.round(exponent);
+    if (Math.abs(exponent - whole) > 1e-6) return "";
+    if (Math.abs(whole) < 4) return format(value);
+    return "10" + String(whole).replace(/./g, (digit) => (digit === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(digit)]));
+  }
+  const degrees = (cosine) => (Math.acos(Math.max(-1, Math.min(1, cosine))) * 180) / Math.PI;
+  function swatch(index) {
+    return make("span", { class: "swatch", "data-cell": String(index), "aria-hidden": "true" });
+  }
+  function paintSwatches() {
+    document.querySelectorAll(".swatch").forEach((node) => {
+      const cell = data.cells[Number(node.dataset.cell)];
+      node.style.borderTopColor = colour(cell);
+      node.style.borderTopStyle = CSS_DASHES[cell.dash];
+    });
+  }
+  function tick(label, checked, onChange, key, ...before) {
+    const input = make("input", { type: "checkbox", checked: Boolean(checked), "data-key": key });
+    input.addEventListener("change", () => onChange(input.checked));
+    return make("label", {}, input, ...before, document.createTextNode(label));
+  }
+
+  // --- what is shown, for all plots --------------------------------------------------------------------------
+  const shown = { group: 0, cells: new Set(), seeds: new Set(), mean: false };
+  const inGroup = () => data.cells.map((cell, index) => ({ cell, index })).filter(({ cell }) => cell.group === shown.group);
+  const unique = (list) => [...new Set(list)];
+  function enterGroup(group) {
+    shown.group = group;
+    const members = new Set(inGroup().map(({ index }) => index));
+    shown.cells = members;
+    shown.seeds = new Set(data.runs.filter((run) => members.has(run.cell)).map((run) => run.seed));
+  }
+  function buildChooser() {
+    const form = document.getElementById("choose");
+    form.replaceChildren();
+    form.addEventListener("submit", (event) => event.preventDefault());
+    const details = make("details", {}, make("summary", {}, "Choose methods and seeds for all plots"));
+    if (data.groups.length > 1) {
+      const select = make("select", { "data-key": "group", "aria-label": "Experiment" });
+      data.groups.forEach((name, index) => select.append(make("option", { value: String(index), selected: index === shown.group }, name)));
+      select.addEventListener("change", () => { enterGroup(Number(select.value)); buildChooser(); plots.forEach((plot) => plot.reset()); form.querySelector("select").focus(); });
+      form.append(make("div", { class: "row" }, make("b", {}, "Experiment"), select));
+    }
+    const redraw = () => plots.forEach((plot) => plot.draw());
+    const flip = (set, item) => (on) => { if (on) set.add(item); else set.delete(item); redraw(); };
+    const methods = make("fieldset", {}, make("legend", {}, "Methods"));
+    inGroup().forEach(({ cell, index }) => methods.append(tick(cell.label, shown.cells.has(index), flip(shown.cells, index), "cell:" + index, swatch(index))));
+    const members = new Set(inGroup().map(({ index }) => index));
+    const seeds = make("fieldset", {}, make("legend", {}, "Seeds"));
+    unique(data.runs.filter((run) => members.has(run.cell)).map((run) => run.seed)).forEach((seed) => seeds.append(tick(seed, shown.seeds.has(seed), flip(shown.seeds, seed), "seed:" + seed)));
+    seeds.append(tick("mean over seeds", shown.mean, (on) => { shown.mean = on; redraw(); }, "mean"));
+    details.append(make("div", { class: "row" }, methods), make("div", { class: "row" }, seeds));
+    form.append(details);
+    paintSwatches();
+  }
+
+  // --- one plot ----------------------------------------------------------------------------------------------
+  class Plot {
+    constructor(spec) {
+      this.spec = spec;
+      this.host = document.getElementById(spec.id);
+      this.bar = document.getElementById(spec.id + "-bar");
+      this.said = document.getElementById(spec.id + "-said");
+      this.state = { quantity: spec.quantities[0], view: spec.view, layers: null, epoch: null, log: null, logx: false, degrees: false, band: true };
+      this.host.addEventListener("keydown", (event) => this.key(event));
+      this.host.addEventListener("blur", () => this.hide());
+      this.reset();
+    }
+    get quantity() { return data.quantities[this.state.quantity]; }
+    runs(all) {
+      return data.runs.filter((run) => {
+        const cell = data.cells[run.cell];
+        if (cell.group !== shown.group || !(this.state.quantity in run.values)) return false;
+        if (!cell.claim && !this.spec.baselines) return false;
+        return all || (shown.cells.has(run.cell) && shown.seeds.has(run.seed));
+      });
+    }
+    times(run) { return this.quantity.when === "epoch" ? run.epochs : run.probes; }
+    reset() {
+      if (!this.spec.quantities.length) { this.host.replaceChildren(make("p", { class: "empty" }, "Not measured in these logs.")); return; }
+      const state = this.state, quantity = this.quantity;
+      const runs = this.runs(true);
+      this.depth = Math.max(0, ...runs.map((run) => run.values[state.quantity].length));
+      this.epochs = unique(runs.flatMap((run) => this.times(run))).sort((a, b) => a - b);
+      state.layers = new Set(this.depth ? [this.depth - 1] : []);
+      if (quantity.place === "block") state.layers = new Set([...Array(this.depth).keys()]);
+      state.epoch = this.epochs.length - 1;
+      state.log = quantity.log === true;
+      state.degrees = state.degrees && quantity.angle;
+      if (quantity.place === "one") state.view = "epochs";
+      this.buildBar();
+      this.draw();
+    }
+    buildBar() {
+      const { state, quantity, bar, spec } = this;
+      bar.replaceChildren();
+      const again = (focus) => { this.buildBar(); this.draw(); const node = bar.querySelector(`[data-key="${focus}"]`); if (node) node.focus(); };
+      if (spec.quantities.length > 1) {
+        const select = make("select", { "data-key": "quantity", "aria-label": "Quantity" });
+        spec.quantities.forEach((name) => select.append(make("option", { value: name, selected: name === state.quantity }, data.quantities[name].label)));
+        select.addEventListener("change", () => { state.quantity = select.value; state.view = data.quantities[select.value].place === "one" ? "epochs" : spec.view; this.reset(); bar.querySelector("select").focus(); });
+        bar.append(select);
+      }
+      if (quantity.place !== "one") {
+        const view = make("select", { "data-key": "view", "aria-label": "Against" });
+        [["layers", quantity.place === "block" ? "by block" : "by state"], ["epochs", "over epochs"]].forEach(([value, text]) => view.append(make("option", { value, selected: value === state.view }, text)));
+        view.addEventListener("change", () => { state.view = view.value; again("view"); });
+        bar.append(view);
+        if (state.view === "layers" && this.epochs.length > 1) {
+          const out = make("span", {}, "epoch " + this.epochs[state.epoch]);
+          const range = make("input", { type: "range", min: "0", max: String(this.epochs.length - 1), value: String(state.epoch), "data-key": "epoch", "aria-label": "Epoch", "aria-valuetext": "epoch " + this.epochs[state.epoch] });
+          range.addEventListener("input", () => { state.epoch = Number(range.value); out.textContent = "epoch " + this.epochs[state.epoch]; range.setAttribute("aria-valuetext", out.textContent); this.draw(); });
+          bar.append(make("label", {}, range, out));
+        }
+        if (state.view === "epochs" && this.depth > 1) {
+          const layers = make("fieldset", {}, make("legend", {}, quantity.place === "block" ? "Blocks" : "States"));
+          for (let layer = 0; layer < this.depth; layer++) {
+            layers.append(tick(quantity.place === "block" ? String(layer) : "h" + layer, state.layers.has(layer), (on) => { if (on) state.layers.add(layer); else state.layers.delete(layer); this.draw(); }, "layer:" + layer));
+          }
+          bar.append(layers);
+        }
+      }
+      if (quantity.log !== null) bar.append(tick("log axis", state.log, (on) => { state.log = on; this.draw(); }, "log"));
+      if (state.view === "epochs") bar.append(tick("log epochs", state.logx, (on) => { state.logx = on; this.draw(); }, "logx"));
+      if (quantity.angle) bar.append(tick("degrees", state.degrees, (on) => { state.degrees = on; this.draw(); }, "degrees"));
+      if (data.runs.some((run) => state.quantity in run.nulls)) bar.append(tick("null band", state.band, (on) => { state.band = on; this.draw(); }, "band"));
+    }
+
+    // Series: one per run and layer, or the mean over the seeds shown.
+    collect() {
+      const { state, quantity } = this;
+      const layersView = state.view === "layers";
+      let xs = layersView ? [...Array(this.depth).keys()] : this.epochs;
+      if (!layersView && state.logx) xs = xs.filter((x) => x > 0);
+      const turn = (value) => (value === null || value === undefined ? null : state.degrees ? degrees(value) : value);
+      let dropped = 0;
+      const keep = (value) => { if (state.log && value !== null && value <= 0) { dropped += 1; return null; } return value; };
+      const read = (run, table, layer, times, epoch) => { const at = times.indexOf(epoch); return at < 0 || !table[layer] ? null : turn(table[layer][at]); };
+      const list = [];
+      for (const run of this.runs(false)) {
+        const times = this.times(run), table = run.values[state.quantity], band = run.nulls[state.quantity];
+        const along = (values, at) => (layersView ? xs.map((layer) => read(run, values, layer, at, this.epochs[state.epoch])) : null);
+        if (layersView) {
+          list.push({ run, layer: null, y: along(table, times).map(keep), low: band && along(band.low, run.probes), high: band && along(band.high, run.probes) });
+        } else {
+          for (const layer of [...state.layers].sort((a, b) => a - b)) {
+            if (!table[layer]) continue;
+            const over = (values, at) => xs.map((epoch) => read(run, values, layer, at, epoch));
+            list.push({ run, layer: table.length > 1 ? layer : null, y: over(table, times).map(keep), low: band && over(band.low, run.probes), high: band && over(band.high, run.probes) });
+          }
+        }
+      }
+      const usable = list.filter((item) => item.y.some((value) => value !== null));
+      return { xs, list: shown.mean ? this.average(usable) : usable, dropped };
+    }
+    average(list) {
+      const groups = new Map();
+      for (const item of list) {
+        const key = item.run.cell + ":" + item.layer;
+        if (!groups.has(key)) groups.set(key, []);
+        groups.get(key).push(item);
+      }
+      const mean = (rows) => rows[0].map((_, index) => { const known = rows.map((row) => row[index]).filter((v) => v !== null); return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null; });
+      return [...groups.values()].map((items) => ({
+        run: { ...items[0].run, seed: "mean of " + items.length, fires: {} }, layer: items[0].layer, y: mean(items.map((item) => item.y)),
+        low: items[0].low && mean(items.map((item) => item.low)), high: items[0].high && mean(items.map((item) => item.high)),
+      }));
+    }
+    // One null band per method and layer: the widest over its seeds, so that bands do not pile up.
+    envelopes(list) {
+      const groups = new Map();
+      for (const item of list) {
+        if (!item.low) continue;
+        const key = item.run.cell + ":" + item.layer, held = groups.get(key);
+        const pick = (a, b, choose) => a.map((v, i) => (v === null ? b[i] : b[i] === null ? v : choose(v, b[i])));
+        const [low, high] = this.state.degrees ? [item.high, item.low] : [item.low, item.high];
+        groups.set(key, held ? { run: item.run, low: pick(held.low, low, Math.min), high: pick(held.high, high, Math.max) } : { run: item.run, low, high });
+      }
+      return [...groups.values()];
+    }
+    name(item) {
+      const layer = item.layer === null ? "" : this.quantity.place === "block" ? ", block " + item.layer : ", h" + item.layer;
+      return data.cells[item.run.cell].label + layer;
+    }
+
+    draw() {
+      if (!this.spec.quantities.length) return;
+      if (this.chart) { this.chart.destroy(); this.chart = null; }
+      this.host.replaceChildren();
+      const { xs, list, dropped } = this.collect();
+      this.list = list; this.xs = xs;
+      this.host.dataset.series = String(list.length);
+      this.host.dataset.log = String(Boolean(this.state.log));
+      this.host.dataset.first = list.length ? JSON.stringify(list[0].y) : "[]";
+      const note = dropped ? `${dropped} values at or below 0 cannot stand on a log axis. ` : "";
+      this.said.textContent = note;
+      if (!list.length || !xs.length) {
+        this.host.append(make("p", { class: "empty" }, this.runs(true).length ? "Nothing chosen: tick a method, a seed and a layer." : "Not measured in these runs."));
+        return;
+      }
+      const { state, quantity } = this;
+      const width = Math.max(240, this.host.clientWidth - 14);
+      const layersView = state.view === "layers";
+      const lines = (this.spec.lines[state.quantity] || []).map((line) => ({ value: state.degrees ? degrees(line.value) : line.value, label: line.label })).filter((line) => !state.log || line.value > 0);
+      const banded = state.band ? this.envelopes(list) : [];
+      const values = [xs, ...list.map((item) => item.y)];
+      const series = [{}, ...list.map((item) => {
+        const cell = data.cells[item.run.cell];
+        return { label: this.name(item), stroke: colour(cell), width: shown.mean ? 2.5 : 1.6, dash: DASHES[cell.dash], spanGaps: true, points: { show: layersView || xs.length < 12, size: 5, fill: colour(cell) } };
+      })];
+      const bands = [];
+      banded.forEach((item) => {
+        const high = values.push(item.high) - 1, low = values.push(item.low) - 1;
+        const hidden = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: true };
+        series.push({ ...hidden, label: "" }, { ...hidden, label: "" });
+        bands.push({ series: [high, low], fill: colour(data.cells[item.run.cell]) + "2b" });
+      });
+      const labelled = width > 560;
+      const ink = css("--soft"), grid = css("--grid");
+      const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif" };
+      const longest = labelled ? Math.min(210, 24 + 7 * Math.max(...list.map((item) => this.name(item).length))) : 12;
+      const extent = (min, max) => {
+        const all = [min, max, ...lines.map((line) => line.value)].filter((v) => v !== null && Number.isFinite(v));
+        let low = Math.min(...all), high = Math.max(...all);
+        if (state.log) { const pad = Math.max(1.25, (high / low) ** 0.06); return [low / pad, high * pad]; }
+        const pad = (high - low || Math.abs(high) || 1) * 0.07;
+        return [low - pad, high + pad];
+      };
+      const known = list.flatMap((item) => item.y).filter((v) => v !== null && v > 0);
+      // Within less than a decade the powers of ten are too few to label an axis.
+      const wide = Math.max(...known, ...lines.map((line) => line.value)) / Math.min(...known, ...lines.filter((line) => line.value > 0).map((line) => line.value)) > 10;
+      const place = quantity.place === "block" ? "block" : "state";
+      this.chart = new uPlot({
+        width, height: width < 520 ? 260 : this.host.closest(".pair") ? 280 : 340,
+        legend: { show: false },
+        padding: [14, longest, 0, 0],
+        focus: { alpha: 0.25 },
+        cursor: { focus: { prox: 20 }, drag: { x: true, y: true, uni: 30 }, points: { size: 7 } },
+        scales: {
+          x: { time: false, distr: !layersView && state.logx ? 3 : 1, range: layersView ? [-0.15, Math.max(this.depth - 1, 0.5) + 0.15] : undefined },
+          y: { distr: state.log ? 3 : 1, range: (_, min, max) => extent(min, max) },
+        },
+        axes: [
+          { ...axis, label: layersView ? `${place} (epoch ${this.epochs[state.epoch]})` : "epoch", labelSize: 18, size: 34, splits: layersView ? () => xs : undefined, values: layersView ? (_, splits) => splits.map((v) => (place === "state" ? "h" + v : String(v))) : (_, splits) => splits.map((v) => (v === null || v % 1 ? "" : String(v))) },
+          { ...axis, label: quantity.label + (state.degrees ? " (degrees)" : ""), labelSize: 20, size: 58, values: (_, splits) => splits.map((v) => (v === null ? "" : state.log && wide ? power(v) : format(v))) },
+        ],
+        series, bands,
+        hooks: {
+          draw: [(u) => this.decorate(u, lines, list, labelled)],
+          setCursor: [(u) => this.hover(u)],
+        },
+      }, values, this.host);
+      this.tip = make("div", { class: "tip", hidden: true });
+      this.host.append(this.tip);
+      this.host.querySelector("canvas").setAttribute("aria-hidden", "true");
+    }
+
+    // Thresholds, firing epochs and the names of the lines, drawn on the canvas.
+    decorate(u, lines, list, labelled) {
+      const { ctx, bbox } = u, ratio = devicePixelRatio || 1;
+      ctx.save();
+      ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+      ctx.textBaseline = "middle";
+      for (const line of lines) {
+        const y = Math.round(u.valToPos(line.value, "y", true));
+        if (y < bbox.top || y > bbox.top + bbox.height) continue;
+        ctx.strokeStyle = css(line.label ? "--ink" : "--soft");
+        ctx.lineWidth = ratio;
+        ctx.setLineDash(line.label ? [6 * ratio, 4 * ratio] : [1 * ratio, 3 * ratio]);
+        ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
+        if (line.label) {
+          ctx.fillStyle = css("--ink"); ctx.textAlign = "left"; ctx.textBaseline = "bottom";
+          ctx.fillText(line.label, bbox.left + 6 * ratio, y - 3 * ratio);
+          ctx.textBaseline = "middle";
+        }
+      }
+      ctx.setLineDash([]);
+      if (this.state.view === "epochs") this.marks(u, ctx, list, ratio);
+      if (labelled) this.endLabels(u, ctx, list, ratio);
+      ctx.restore();
+    }
+    marks(u, ctx, list, ratio) {
+      const written = new Set();
+      for (const item of list) {
+        for (const check of this.spec.marks) {
+          const fired = item.run.fires[check];
+          if (!fired || fired[0] === null) continue;
+          const at = this.xs.indexOf(fired[0]);
+          if (at < 0 || item.y[at] === null) continue;
+          const x = u.valToPos(fired[0], "x", true), y = u.valToPos(item.y[at], "y", true), size = 5 * ratio;
+          ctx.fillStyle = colour(data.cells[item.run.cell]);
+          ctx.strokeStyle = css("--card"); ctx.lineWidth = ratio;
+          ctx.beginPath(); ctx.moveTo(x, y - 2 * ratio); ctx.lineTo(x - size, y - size * 2.2); ctx.lineTo(x + size, y - size * 2.2); ctx.closePath(); ctx.fill(); ctx.stroke();
+          const key = item.run.cell + check;
+          if (!written.has(key) && this.spec.marks.length > 1) {
+            written.add(key);
+            ctx.textAlign = "center";
+            const lines = [...written].filter((k) => k.startsWith(String(item.run.cell))).length;
+            ctx.fillText(check, x, y - size * 2.2 - 8 * ratio - 12 * ratio * ((lines - 1) % 3));
+          }
+        }
+      }
+    }
+    endLabels(u, ctx, list, ratio) {
+      const ends = new Map();
+      for (const item of list) {
+        let at = item.y.length - 1;
+        while (at >= 0 && item.y[at] === null) at--;
+        const key = this.name(item);
+        if (!ends.has(key)) ends.set(key, { text: key, cell: item.run.cell, ys: [] });
+        ends.get(key).ys.push(u.valToPos(item.y[at], "y", true));
+      }
+      const labels = [...ends.values()].map((end) => ({ ...end, y: end.ys.reduce((a, b) => a + b, 0) / end.ys.length })).sort((a, b) => a.y - b.y);
+      const step = 14 * ratio, bottom = u.bbox.top + u.bbox.height;
+      if (labels.length * step > u.bbox.height + step) return;
+      labels.forEach((label, index) => { if (index && label.y < labels[index - 1].y + step) label.y = labels[index - 1].y + step; });
+      for (let index = labels.length - 1, limit = bottom; index >= 0; index--, limit -= step) if (labels[index].y > limit) labels[index].y = limit;
+      ctx.textAlign = "left";
+      for (const label of labels) {
+        ctx.fillStyle = colour(data.cells[label.cell]);
+        let text = label.text;
+        const room = u.over.parentNode.parentNode.clientWidth * ratio - (u.bbox.left + u.bbox.width) - 10 * ratio;
+        while (text.length > 4 && ctx.measureText(text).width > room) text = text.slice(0, -2).trimEnd() + "…";
+        ctx.fillText(text, u.bbox.left + u.bbox.width + 8 * ratio, label.y);
+      }
+    }
+
+    // Values under the cursor: in a box for the eye, in a live region for the ear.
+    rows(index) {
+      const groups = new Map();
+      this.list.forEach((item) => {
+        if (item.y[index] === null || item.y[index] === undefined) return;
+        const key = this.name(item);
+        if (!groups.has(key)) groups.set(key, { cell: item.run.cell, text: key, parts: [] });
+        groups.get(key).parts.push([item.run.seed, item.y[index]]);
+      });
+      return [...groups.values()];
+    }
+    heading(index) {
+      const x = this.xs[index];
+      if (this.state.view === "epochs") return "epoch " + x;
+      return (this.quantity.place === "block" ? "block " + x : "state h" + x) + ", epoch " + this.epochs[this.state.epoch];
+    }
+    hover(u) {
+      const index = u.cursor.idx;
+      if (index === null || index === undefined || u.cursor.left < 0) { this.hide(); return; }
+      const unit = this.state.degrees ? "°" : "";
+      const rows = this.rows(index).sort((a, b) => b.parts[0][1] - a.parts[0][1]).slice(0, 14);
+      this.tip.replaceChildren(make("b", {}, this.heading(index)));
+      for (const row of rows) {
+        const text = row.parts.map(([, value]) => format(value) + unit).join("  ");
+        this.tip.append(make("div", {}, swatch(row.cell), make("span", { class: "label" }, row.text), make("span", {}, text)));
+      }
+      this.tip.hidden = !rows.length;
+      paintSwatches();
+      const box = this.host.getBoundingClientRect(), over = u.over.getBoundingClientRect();
+      const x = over.left - box.left + u.cursor.left, right = x > box.width / 2;
+      this.tip.style.left = right ? Math.max(4, x - this.tip.offsetWidth - 14) + "px" : x + 14 + "px";
+      this.tip.style.top = Math.max(4, Math.min(over.top - box.top + u.cursor.top - 20, box.height - this.tip.offsetHeight - 6)) + "px";
+    }
+    hide() { if (this.tip) this.tip.hidden = true; }
+    key(event) {
+      if (event.target !== this.host || !this.chart) return;
+      const last = this.xs.length - 1;
+      const moves = { ArrowLeft: (i) => Math.max(0, i - 1), ArrowRight: (i) => Math.min(last, i + 1), Home: () => 0, End: () => last };
+      if (event.key === "Escape") { this.hide(); return; }
+      if (!(event.key in moves)) return;
+      event.preventDefault();
+      const now = this.at === undefined ? (event.key === "ArrowLeft" ? last + 1 : -1) : this.at;
+      this.at = moves[event.key](Math.min(now, last + 1));
+      const known = this.list.map((item) => item.y[this.at]).find((value) => value !== null && value !== undefined);
+      this.chart.setCursor({ left: this.chart.valToPos(this.xs[this.at], "x"), top: known === undefined ? 10 : this.chart.valToPos(known, "y") });
+      const unit = this.state.degrees ? " degrees" : "";
+      this.said.textContent = this.heading(this.at) + ": " + (this.rows(this.at).map((row) => row.text + " " + row.parts.map(([seed, value]) => `${format(value)}${unit} (seed ${seed})`).join(", ")).join("; ") || "no value");
+    }
+  }
+
+  const plots = [];
+  enterGroup(0);
+  root.dataset.theme = theme();
+  data.plots.forEach((spec) => { if (document.getElementById(spec.id)) plots.push(new Plot(spec)); });
+  buildChooser();
+  applyTheme();
+  themeButton.addEventListener("click", () => { wish = { auto: "light", light: "dark", dark: "auto" }[wish]; applyTheme(); });
+  dark.addEventListener("change", applyTheme);
+  let waiting = 0, width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth === width) return; width = innerWidth; clearTimeout(waiting); waiting = setTimeout(() => plots.forEach((plot) => plot.draw()), 120); });
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    printing = true;
+    closed = [...document.querySelectorAll("main details:not([open])")];
+    closed.forEach((node) => { node.open = true; });
+    applyTheme();
+  });
+  addEventListener("afterprint", () => { printing = false; closed.forEach((node) => { node.open = false; }); applyTheme(); });
+})();

@@ -1,0 +1,216 @@
+"""The reporting form and the per-layer table of a judged cell, ready for an appendix, as Markdown or LaTeX."""
+
+from collections.abc import Callable
+from statistics import fmean
+
+from creditscope.protocol.audit import Audit, JudgedCell
+from creditscope.protocol.check import Outcome
+from creditscope.protocol.checks.direction import last_probe
+from creditscope.protocol.present import Section, decisions_table, heading, render, verdict_table
+from creditscope.protocol.words import counted, listed, number, quantity
+from creditscope.records.rows import Gamma, Numbers, ProbeRow
+from creditscope.records.table import Table, latex, markdown
+from creditscope.report.labels import Names, name_cells
+from creditscope.report.quantities import QUANTITIES
+from creditscope.report.recipe import NOT_STATED, entry
+
+_FORMULAS = {
+    "bp": "c_l = ∂ℓ/∂h_l, carried back exactly",
+    "fa": "the backward pass of BP with every weight W replaced by a fixed random B of its shape",
+    "fa-exact-head": "the backward pass of BP with every weight but the head's replaced by a fixed random B",
+    "fa-block": "c_L = g_L; c_l = c_{l+1}·M_l with fixed random M_l",
+    "dfa": "c_{l+1} = e·B_l, c_0 = e·B_0 with fixed random B_l",
+}
+_PROBES: dict[str, Callable[[ProbeRow], Numbers | None]] = {
+    "p": lambda row: row.null.p if row.null else None,
+    "rho": lambda row: row.rho.credit if row.rho else None,
+    "nudge": lambda row: row.nudge.credit if row.nudge else None,
+    "fidelity": lambda row: row.fidelity.median if row.fidelity else None,
+    "probe": lambda row: row.probe_accuracy,
+}
+
+
+def reporting_form(cell: JudgedCell, audit: Audit, label: str | None = None) -> Table:
+    """What a paper should state about a method, filled from its logs; what they do not say is named as such.
+
+    Args:
+        cell: The method.
+        audit: Under which protocol it was judged.
+        label: Another name for the method in the title.
+    """
+    spec, runs = cell.cell.spec, cell.cell.runs
+    normalisation = {"rms": "each sample's credit divided by its RMS", "none": "none: the credit as it is"}
+    feedback = ", ".join(
+        f"{name} {value}"
+        for name, value in (spec.feedback.model_dump(exclude={"seed", "hash"}) if spec.feedback else {}).items()
+        if value is not None
+    )
+    hashes = [
+        (run.spec.seed, run.spec.feedback.hash[:8]) for run in runs if run.spec.feedback and run.spec.feedback.hash
+    ]
+    saved = ", ".join(f"seed {seed}: {mark}" for seed, mark in hashes)
+    probe = entry(spec, "probe")
+    rows = [
+        ("Method", spec.method),
+        ("Credit formula", _FORMULAS.get(spec.rule, NOT_STATED)),
+        ("Injection point", spec.injection or NOT_STATED),
+        ("Normalisation", normalisation.get(spec.credit_norm or "", NOT_STATED)),
+        ("Penalty λ", NOT_STATED if spec.penalty is None else f"{spec.penalty:g}"),
+        ("Feedback", "none: exact gradient" if spec.rule == "bp" else feedback or NOT_STATED),
+        *([] if spec.rule == "bp" else [("Feedback fingerprints", saved or "not saved")]),
+        ("Aggregation of the cosine", _aggregation(cell)),
+        *((field.replace("_", " ").capitalize(), entry(spec, field)) for field in ("model", "width", "depth")),
+        ("Terminal LayerNorm", entry(spec, "terminal_ln")),
+        *((field.capitalize(), entry(spec, field)) for field in ("data", "epochs", "batch", "optimiser", "schedule")),
+        ("Augmentation", entry(spec, "augment")),
+        ("Dtype", entry(spec, "dtype")),
+        ("Seeds", ", ".join("?" if seed is None else str(seed) for seed in cell.cell.seeds)),
+        ("Test accuracy", _accuracy(cell)),
+        ("Probe set", probe),
+        *((f"Check: {outcome.name}", _check(outcome)) for outcome in cell.outcomes),
+        ("Protocol", f"{audit.protocol.name}, version {audit.protocol.version}"),
+        ("Verdict", str(cell.verdict.kind) if cell.verdict else "none: a baseline"),
+        *((f"Pitfall: {name}", said) for name, said in _pitfalls(cell)),
+    ]
+    return Table(("item", "entry"), tuple(rows), title=f"Reporting form: {label or spec.method}")
+
+
+def per_layer_table(cell: JudgedCell, label: str | None = None) -> Table:
+    """Per state, at the last logged epoch and the last dear probe: means over seeds; p is the largest over seeds.
+
+    Args:
+        cell: The method.
+        label: Another name for the method in the title.
+    """
+    members = cell.cell.members
+    lists: dict[str, list[Numbers | None]] = {}
+    for name in ("hidden", "reference", "gain", "cosine", "published"):
+        read = QUANTITIES[name].of_epoch
+        assert read is not None
+        lists[name] = [read(run.last, facts) if run.last else None for run, facts in members]
+    for name, reader in _PROBES.items():
+        probes = [last_probe(run) for run, _ in members]
+        lists[name] = [reader(row) if row else None for row in probes]
+    states = max((len(values) for found in lists.values() for values in found if values), default=0)
+    rows = []
+    for state in range(states):
+        exact = all(len(facts.exact) > state and facts.exact[state] for _, facts in members)
+        mean = {name: _over_seeds(lists[name], state, max if name == "p" else fmean) for name in lists}
+        rows.append(
+            (
+                f"h_{state}" + (" (exact)" if exact else ""),
+                *(_value(mean[name], "{:.3g}") for name in ("hidden", "reference", "gain")),
+                *(_value(mean[name], "{:+.3f}") for name in ("cosine", "published")),
+                _value(mean["p"], "{:.3g}"),
+                _value(mean["rho"], "{:+.3f}"),
+                _value(mean["nudge"], "{:+.2e}"),
+                _value(mean["fidelity"], "{:.6f}"),
+                _value(mean["probe"], "{:.4f}"),
+            )
+        )
+    columns = ("state", "‖h‖", "‖g‖", "gain", "cosine acting", "cosine published", "null p", "ρ", "nudge", "fidelity φ")
+    epochs = sorted({run.last.epoch for run, _ in members if run.last})
+    when = f"epoch {listed(epochs)}" if epochs else "no epoch logged"
+    title = f"Per layer: {label or cell.cell.method}, {when}, mean over {counted(len(members), 'seed')}; p: largest"
+    return Table((*columns, "probe accuracy"), tuple(rows), ("left", *("right",) * 10), title)
+
+
+def tables_markdown(audit: Audit) -> str:
+    """The audit, the form and the per-layer table of every claim, in Markdown."""
+    names = name_cells(audit)
+    parts = [f"# {markdown(heading(audit))}", verdict_table(audit).to_markdown(), decisions_table(audit).to_markdown()]
+    for group, cell, label in _claims(names):
+        parts += [f"## {markdown(label)}", *([markdown(group)] if len(names.groups) > 1 else [])]
+        parts += [reporting_form(cell, audit, label).to_markdown(), per_layer_table(cell, label).to_markdown()]
+    if audit.skipped:
+        parts += ["## Skipped files", "\n".join(f"- {markdown(s.file)}: {markdown(s.why)}" for s in audit.skipped)]
+    return "\n\n".join(parts) + "\n"
+
+
+def tables_latex(audit: Audit) -> str:
+    """The same in LaTeX, with booktabs, to be read by ``input`` in an appendix."""
+    names = name_cells(audit)
+    parts = ["% Needs \\usepackage{booktabs,textcomp}", "\\begingroup\\footnotesize"]
+    parts.append(render([Section(heading(audit), verdict_table(audit))], "latex"))
+    for group, cell, label in _claims(names):
+        title = f"{label} ({group})" if len(names.groups) > 1 else label
+        form = reporting_form(cell, audit, title).to_latex()
+        # The entries are sentences: let the second column break lines.
+        parts.append(form.replace(r"\begin{tabular}{ll}", r"\begin{tabular}{lp{0.68\linewidth}}", 1))
+        parts.append(per_layer_table(cell, title).to_latex())
+    parts += [f"% skipped {latex(skipped.file)}: {latex(skipped.why)}" for skipped in audit.skipped]
+    return "\n\n".join([*parts, "\\endgroup"]) + "\n"
+
+
+def _claims(names: Names) -> list[tuple[str, JudgedCell, str]]:
+    return [(names.groups[named.group], named.judged, named.label) for named in names.claims]
+
+
+def _aggregation(cell: JudgedCell) -> str:
+    gammas = [run.last.gamma for run in cell.cell.runs if run.last and run.last.gamma]
+    if not gammas:
+        return "not logged"
+    kinds = {
+        "acting": "mean over states where the credit acts",
+        "deep": "over deep states that are not exact by construction",
+        "worst": "the worst state",
+        "published": "mean over l = 0..L−1 of the published index",
+        "clamped": "the same with torch's clamp",
+    }
+    found = [(words, _mean_gamma(gammas, kind)) for kind, words in kinds.items()]
+    return "; ".join(f"{words}: {value:+.3f}" for words, value in found if value is not None)
+
+
+def _mean_gamma(gammas: list[Gamma], kind: str) -> float | None:
+    known = [value for gamma in gammas if (value := getattr(gamma, kind)) is not None]
+    return fmean(known) if known else None
+
+
+def _accuracy(cell: JudgedCell) -> str:
+    mean, sd = cell.accuracy["mean"], cell.accuracy["sd"]
+    if mean is None:
+        return "not logged"
+    spread = "" if sd is None else f" ± {sd:.4f} (standard deviation over {counted(len(cell.cell.runs), 'seed')})"
+    return f"{mean:.4f}{spread}, last logged epoch"
+
+
+def _check(outcome: Outcome) -> str:
+    unit = outcome.unit if outcome.unit in ("×", "pp") else ""
+    limit = f"threshold {quantity(outcome.threshold, unit)}"
+    return f"{outcome.ruling} ({outcome.evidence.grade}; {limit}): {outcome.reason}"
+
+
+def _pitfalls(cell: JudgedCell) -> list[tuple[str, str]]:
+    """The known ways to be fooled, and how these logs stand to each."""
+    runs, spec = cell.cell.runs, cell.cell.spec
+    gammas = [run.last.gamma for run in runs if run.last and run.last.gamma]
+    plain, clamped, deep = (_mean_gamma(gammas, kind) for kind in ("published", "clamped", "deep"))
+    whole = _mean_gamma(gammas, "acting")
+    reduction = spec.probe.reduction if spec.probe else None
+    exact = cell.cell.members[0][1].exact
+    fixed = [f"h_{state}" for state, is_exact in enumerate(exact) if is_exact]
+    base = next((outcome.baseline for outcome in cell.outcomes if outcome.name == "depth"), None)
+    matched = base is not None and base["matched"]
+    stood = "not compared" if base is None else base["method"] or "a bare number"
+    return [
+        ("clamped cosine", _pair("unclamped", plain, "clamped", clamped)),
+        ("first state dominates", _pair("all states", whole, "deep only", deep)),
+        ("exact by construction", f"{listed(fixed)}, not counted" if fixed else "no state"),
+        ("gradient reduction", f"{reduction or NOT_STATED}; norms are given per sample, sum-reduced"),
+        ("frozen baseline", f"{stood}, {'matched' if matched else 'not matched'}"),
+        ("best epoch", "never used: every check is judged at the last logged epoch"),
+        ("weight decay as movement", "not counted: movement is taken up to a common factor"),
+    ]
+
+
+def _pair(a: str, first: float | None, b: str, second: float | None) -> str:
+    return f"Γ {a} {_value(first, '{:+.3f}')}, {b} {_value(second, '{:+.3f}')}"
+
+
+def _over_seeds(lists: list[Numbers | None], state: int, pool: Callable[[list[float]], float]) -> float | None:
+    known = [v for values in lists if values is not None and state < len(values) and (v := values[state]) is not None]
+    return pool(known) if known else None
+
+
+def _value(value: float | None, form: str) -> str:
+    return "–" if value is None else number(value) if value != value else form.format(value)

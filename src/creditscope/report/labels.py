@@ -1,0 +1,121 @@
+"""Names for the cells of an audit that are short and tell every two of them apart."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from creditscope.protocol.audit import Audit, JudgedCell
+from creditscope.records.method import Method
+from creditscope.records.spec import RunSpec, digest
+from creditscope.records.table import visible
+
+# What sets two methods apart; cells that agree in all the rest belong to one experiment.
+_OF_THE_METHOD = {"rule", "credit_norm", "penalty", "train_last", "train_embedding"}
+_OF_THE_RUN = {"seed", "feedback", "probe", "injection", "matmul", "origin"}
+_ORDER = ("bp", "fa", "fa-block", "dfa")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A judged cell under the name that the page gives it.
+
+    Args:
+        judged: The cell.
+        label: Unique within the page when read after the experiment's name.
+        group: Index of the experiment.
+        colour: Index of the colour; a baseline has that of the method it is the twin of.
+        dash: 0 solid, 1 dashed (penalised), 2 dotted (baseline).
+    """
+
+    judged: JudgedCell
+    label: str
+    group: int
+    colour: int
+    dash: int
+
+
+@dataclass(frozen=True)
+class Names:
+    """All cells of a page, in reading order, and the experiments they belong to.
+
+    Args:
+        cells: By experiment, claims first, backprop first.
+        groups: Name of each experiment.
+    """
+
+    cells: tuple[Named, ...]
+    groups: tuple[str, ...]
+
+    def full(self, named: Named) -> str:
+        """The label, with the experiment where there is more than one."""
+        return named.label if len(self.groups) == 1 else f"{named.label} ({self.groups[named.group]})"
+
+    @property
+    def claims(self) -> tuple[Named, ...]:
+        """The cells with a verdict."""
+        return tuple(named for named in self.cells if named.judged.verdict is not None)
+
+
+def name_cells(audit: Audit) -> Names:
+    """Name every cell of an audit.
+
+    Args:
+        audit: The audit.
+    """
+    keys = {id(cell): _experiment(cell.cell.spec) for cell in audit.cells}
+    claims = Counter(keys[id(cell)] for cell in audit.claims)
+    sizes = Counter(keys.values())
+    # The experiment with most claims is read first.
+    order = sorted(sizes, key=lambda key: (-claims[key], -sizes[key]))
+    specs = [next(c.cell.spec for c in audit.cells if keys[id(c)] == key) for key in order]
+    groups = _distinct([_describe(spec) for spec in specs])
+    found: list[Named] = []
+    for index, key in enumerate(order):
+        members = sorted((c for c in audit.cells if keys[id(c)] == key), key=_reading_order)
+        labels = _distinct([visible(cell.cell.method, keep="") for cell in members])
+        colours: dict[str, int] = {}
+        for cell, label in zip(members, labels, strict=True):
+            base = _base(cell.cell.spec)
+            colour = colours.setdefault(base, len(colours))
+            dash = 2 if cell.verdict is None else 1 if cell.cell.spec.penalty else 0
+            found.append(Named(cell, label, index, colour, dash))
+    return Names(tuple(found), tuple(groups))
+
+
+def _experiment(spec: RunSpec) -> str:
+    return digest(spec.model_dump(mode="json", exclude=_OF_THE_METHOD | _OF_THE_RUN))
+
+
+def _describe(spec: RunSpec) -> str:
+    parts = [spec.model or "model not stated"]
+    if spec.depth:
+        parts.append(f"{spec.depth} blocks" + (f" of width {spec.width}" if spec.width else ""))
+    if spec.terminal_ln is False:
+        parts.append("no terminal LN")
+    parts.append(spec.data.name if spec.data else "data not stated")
+    if spec.targets == "random":
+        parts.append("random targets")
+    if spec.epochs is not None:
+        parts.append(f"{spec.epochs} epoch{'' if spec.epochs == 1 else 's'}")
+    return visible(", ".join(parts), keep="")
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """The labels, numbered where two are the same."""
+    counts, seen = Counter(labels), Counter[str]()
+    found = []
+    for label in labels:
+        seen[label] += 1
+        found.append(label if counts[label] == 1 else f"{label} #{seen[label]}")
+    return found
+
+
+def _base(spec: RunSpec) -> str:
+    """The method whose colour a cell has: a frozen twin shares its claim's."""
+    return str(Method(spec.rule, spec.credit_norm or "none", spec.penalty or 0.0))
+
+
+def _reading_order(cell: JudgedCell) -> tuple[bool, int, str, float, str]:
+    spec = cell.cell.spec
+    rank = _ORDER.index(spec.rule) if spec.rule in _ORDER else len(_ORDER)
+    return cell.verdict is None, rank, spec.credit_norm or "", spec.penalty or 0.0, spec.method

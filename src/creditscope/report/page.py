@@ -1,0 +1,176 @@
+"""One HTML file that opens offline: no request leaves it, and every text in it is escaped."""
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from creditscope.errors import BadInput, CannotWrite
+from creditscope.protocol.audit import Audit, Logs, audit
+from creditscope.protocol.present import heading
+from creditscope.records.load import Loaded
+from creditscope.records.log import RunLog, write_atomic
+from creditscope.records.provenance import version
+from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
+from creditscope.report.labels import name_cells
+from creditscope.report.recipe import all_runs, provenance_table, recipe_table
+from creditscope.report.sections import (
+    cards,
+    check_sections,
+    decision_table,
+    headline,
+    over_time,
+    thresholds_table,
+    usual_pair,
+)
+from creditscope.report.series import embed, page_data
+from creditscope.report.words import VERDICT_WORDS
+
+SUFFIXES = (".html", ".md", ".tex")
+
+
+def render_report(
+    logs: Sequence[RunLog] | Loaded,
+    protocol: str = "standard",
+    baseline: float | Logs | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    assume: Mapping[str, float] | None = None,
+    command: str | None = None,
+) -> str:
+    """The report page as one string of HTML.
+
+    Args:
+        logs: The runs, read whole.
+        protocol: ``standard`` or ``published``.
+        baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
+        thresholds: Thresholds of one's own, by check name.
+        assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
+        command: What makes this page again; made up from the names of the logs when it is not given.
+    """
+    return _page(audit(logs, protocol, baseline, thresholds, assume), command)
+
+
+def write_report(
+    logs: Sequence[RunLog] | Loaded,
+    out: Path,
+    protocol: str = "standard",
+    baseline: float | Logs | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    assume: Mapping[str, float] | None = None,
+    command: str | None = None,
+) -> Path:
+    """Write the report: a page (``.html``), or the tables and the reporting form (``.md``, ``.tex``).
+
+    Args:
+        logs: The runs, read whole.
+        out: The file; its suffix decides the form.
+        protocol: ``standard`` or ``published``.
+        baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
+        thresholds: Thresholds of one's own, by check name.
+        assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
+        command: What makes this page again.
+
+    Returns:
+        The file.
+    """
+    check_out(out)
+    result = audit(logs, protocol, baseline, thresholds, assume)
+    made = {".html": lambda: _page(result, command), ".md": lambda: tables_markdown(result)}
+    text = made.get(out.suffix, lambda: tables_latex(result))()
+    write_atomic(out, text.encode())
+    return out
+
+
+def check_out(out: Path) -> None:
+    """Refuse a file that could not be written, before anything is read.
+
+    Args:
+        out: The file.
+    """
+    if out.suffix not in SUFFIXES:
+        raise BadInput(f"--out wants a file that ends in {', '.join(SUFFIXES)}, got {out.name!r}")
+    if out.is_dir() or not out.parent.is_dir():
+        what = "is a folder" if out.is_dir() else f"lies in {out.parent}, which is no folder"
+        raise CannotWrite(f"{out.name} {what}; give a file in a folder that exists")
+
+
+def _page(result: Audit, command: str | None) -> str:
+    names = name_cells(result)
+    style = _asset("uPlot.min.css") + _asset("report.css")
+    script = _asset("uPlot.iife.min.js") + _asset("report.js")
+    runs = [run for cell in result.cells for run in cell.cell.runs]
+    full = {id(named): names.full(named) for named in names.claims}
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            policy=_policy(script, style),
+            style=Markup(style),
+            script=Markup(script),
+            data=Markup(embed(page_data(result, names))),
+            headline=headline(names),
+            heading=heading(result),
+            usual_pair=usual_pair(names),
+            cards=cards(names),
+            verdict_words=VERDICT_WORDS,
+            decisions=decision_table(result, names),
+            checks=check_sections(result, names),
+            timeline=over_time(result, names),
+            sensitivity=thresholds_table(result, names),
+            layers=[(full[id(n)], per_layer_table(n.judged, full[id(n)])) for n in names.claims],
+            forms=[(full[id(n)], reporting_form(n.judged, result, full[id(n)])) for n in names.claims],
+            recipe=recipe_table(names),
+            runs=all_runs(result, names),
+            provenance=provenance_table(names),
+            problems=[f"{run.name}: {problem}" for run in runs for problem in run.problems],
+            skipped=[(Path(skipped.file).name, skipped.why) for skipped in result.skipped],
+            command=command or _command(result),
+            version=version("creditscope"),
+        )
+    )
+
+
+def _command(result: Audit) -> str:
+    """The command line that makes the page again where the logs lie."""
+    logs = [run.name for cell in result.cells for run in cell.cell.runs]
+    numbers = {cell.cell.baseline.accuracy for cell in result.claims if cell.cell.baseline} - {None}
+    options = [f"--baseline={number:g}" for number in numbers]
+    options += [f"--set={name}={value:g}" for name, value in result.protocol.overrides]
+    assumed = {"blocks": result.assume.blocks, "h0": result.assume.h0, "ratio": result.assume.ratio}
+    options += [f"--assume={name}={value:g}" for name, value in assumed.items() if value is not None]
+    words = ["creditscope", "report", *logs, f"--protocol={result.protocol.name}", *options, "--out=report.html"]
+    return shlex.join(words)
+
+
+def _policy(script: str, style: str) -> str:
+    """Nothing may be loaded from anywhere; only this very script and style run."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("creditscope.report").joinpath("assets", name).read_text(encoding="utf-8").strip() + "\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("creditscope.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,192 @@
+"""The numbers behind the plots, as one JSON value: every run's quantities over its epochs, rounded and compact."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+from creditscope.protocol.audit import Audit
+from creditscope.protocol.cells import Baseline
+from creditscope.protocol.facts import RunFacts
+from creditscope.protocol.words import number
+from creditscope.records.log import RunLog
+from creditscope.records.rows import Numbers
+from creditscope.records.table import visible
+from creditscope.report.labels import Named, Names
+from creditscope.report.plots import PLOTS
+from creditscope.report.quantities import NULL_SDS, QUANTITIES, Quantity
+
+DIGITS = 6
+MARGIN = "margin"
+
+
+def page_data(audit: Audit, names: Names) -> dict[str, Any]:
+    """Everything the page's script draws.
+
+    Args:
+        audit: The audit.
+        names: How its cells are called.
+    """
+    runs = [
+        _run(index, named, run, facts)
+        for index, named in enumerate(names.cells)
+        for run, facts in named.judged.cell.members
+    ]
+    present = {name for run in runs for name in run["values"]}
+    return {
+        "digits": DIGITS,
+        "groups": list(names.groups),
+        "cells": [_cell(named) for named in names.cells],
+        "runs": runs,
+        "quantities": {
+            name: {
+                "label": quantity.label,
+                "place": quantity.place,
+                "when": quantity.when,
+                "log": quantity.log,
+                "angle": quantity.angle,
+            }
+            for name, quantity in {**QUANTITIES, MARGIN: _MARGIN}.items()
+            if name in present
+        },
+        "plots": [
+            {
+                "id": plot.id,
+                "quantities": [name for name in plot.quantities if name in present],
+                "view": plot.view,
+                "marks": list(plot.marks),
+                "baselines": plot.baselines,
+                "lines": _lines(plot.quantities, audit, names),
+            }
+            for plot in PLOTS
+        ],
+    }
+
+
+def embed(value: Any) -> str:
+    """JSON that may stand inside a ``<script>`` element: no character in it can end the element.
+
+    Args:
+        value: Anything JSON can carry.
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def short(value: float | None) -> float | int | None:
+    """A number with six significant digits; None for what is not finite.
+
+    Args:
+        value: Any number.
+    """
+    if value is None or not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e6 else rounded
+
+
+_MARGIN = Quantity("accuracy − frozen twin's, same epoch (pp)", "one", None, of_epoch=lambda row, facts: None)
+
+
+def _cell(named: Named) -> dict[str, Any]:
+    judged = named.judged
+    return {
+        "label": named.label,
+        "group": named.group,
+        "colour": named.colour,
+        "dash": named.dash,
+        "claim": judged.verdict is not None,
+        "verdict": str(judged.verdict.kind) if judged.verdict else None,
+    }
+
+
+def _run(index: int, named: Named, run: RunLog, facts: RunFacts) -> dict[str, Any]:
+    values, nulls = {}, {}
+    for name, quantity in QUANTITIES.items():
+        rows = quantity.read(run, facts)
+        if any(value is not None for row in rows for value in row or ()):
+            values[name] = _by_layer(rows)
+        if quantity.null is not None and (band := _null(run, quantity)) is not None:
+            nulls[name] = band
+    margins = _margins(run, named.judged.cell.baseline)
+    if any(value is not None for value in margins):
+        values[MARGIN] = [[short(value) for value in margins]]
+    firings = next((line.firings for line in named.judged.timelines if line.log == run.name), {})
+    return {
+        "cell": index,
+        "seed": "?" if run.spec.seed is None else str(run.spec.seed),
+        "log": visible(run.name, keep=""),
+        "epochs": [row.epoch for row in run.epochs],
+        "probes": [row.epoch for row in run.probes],
+        "exact": [layer for layer, exact in enumerate(facts.exact) if exact],
+        "values": values,
+        "nulls": nulls,
+        "fires": {name: [history.first, history.recovered] for name, history in firings.items()},
+    }
+
+
+def _by_layer(rows: Sequence[Numbers | None]) -> list[list[float | int | None]]:
+    """From one list per row to one list per layer."""
+    layers = max(len(row) for row in rows if row is not None)
+    return [
+        [short(row[layer]) if row is not None and layer < len(row) else None for row in rows] for layer in range(layers)
+    ]
+
+
+def _null(run: RunLog, quantity: Quantity) -> dict[str, Any] | None:
+    """Lower and upper edge of the null band per layer, at the epochs of the dear probes."""
+    assert quantity.null is not None
+    tests = [quantity.null(row) for row in run.probes]
+    low: list[Numbers | None] = []
+    high: list[Numbers | None] = []
+    for test in tests:
+        pairs = [] if test is None else list(zip(test.mean, test.sd, strict=False))
+        low.append([None if m is None or s is None else m - NULL_SDS * s for m, s in pairs])
+        high.append([None if m is None or s is None else m + NULL_SDS * s for m, s in pairs])
+    if all(value is None for row in low for value in row or ()):
+        return None
+    return {"low": _by_layer(low), "high": _by_layer(high)}
+
+
+def _margins(run: RunLog, baseline: Baseline | None) -> list[float | None]:
+    """Accuracy less that of the twin of the same seed (else of all twins) at the same epoch, in percentage points."""
+    if baseline is None:
+        return []
+    twins = [twin for twin in baseline.runs if twin.spec.seed == run.spec.seed] or list(baseline.runs)
+    at: dict[int, list[float]] = {}
+    for twin in twins:
+        for row in twin.epochs:
+            if row.test_accuracy is not None:
+                at.setdefault(row.epoch, []).append(row.test_accuracy)
+    found: list[float | None] = []
+    for row in run.epochs:
+        theirs = at.get(row.epoch, []) if baseline.accuracy is None else [baseline.accuracy]
+        known = row.test_accuracy is not None and theirs
+        found.append(100 * (row.test_accuracy - fmean(theirs)) if known and row.test_accuracy is not None else None)
+    return found
+
+
+def _lines(quantities: Iterable[str], audit: Audit, names: Names) -> dict[str, list[dict[str, Any]]]:
+    """Lines across a plot: the threshold of the check that judges a quantity, zero for cosines, chance for accuracy."""
+    limits = audit.protocol.thresholds
+    judged = "gain" if audit.protocol.name == "standard" else "reference"
+    found: dict[str, list[dict[str, Any]]] = {}
+    thresholds = {"growth": "scale", judged: "reference", MARGIN: "depth", "movement": "movement", "drift": "drift"}
+    thresholds |= {"growth_max": "scale", "stillest": "movement", "cosine": "direction"}
+    for name in quantities:
+        lines = []
+        if (check := thresholds.get(name)) in limits:
+            assert check is not None
+            lines.append({"value": limits[check], "label": f"threshold {number(limits[check])}"})
+        if name == "fidelity" and "fidelity" in limits:
+            phi = limits["fidelity"]
+            lines.append({"value": math.sqrt(1 - phi * phi), "label": f"threshold φ = {number(phi)}"})
+        if (name in QUANTITIES and QUANTITIES[name].angle) or name in (MARGIN, "rho", "nudge"):
+            lines.append({"value": 0, "label": ""})
+        if name == "accuracy":
+            levels = {named.judged.decision.chance for named in names.cells} - {None}
+            lines += [{"value": level, "label": f"chance {number(level)}"} for level in levels]
+        if lines:
+            found[name] = lines
+    return found
