@@ -10,7 +10,7 @@ from creditscope.data.dataset import Dataset
 from creditscope.engine.estimate import Estimate, estimate
 from creditscope.engine.fleet import Fleet
 from creditscope.errors import BadInput, did_you_mean
-from creditscope.figures import write_figure
+from creditscope.figures import draw_figure
 from creditscope.protocol.audit import Audit, audit
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.report import write_report
@@ -160,11 +160,13 @@ def _draw(
     for picture in chosen.pictures:
         wanted = {spec.run_id for spec in specs[picture.preset]}
         mine = [log for log in logs if log.spec.run_id in wanted]
-        for suffix in (".pdf", ".png"):
+        drawn = draw_figure(picture.artefact, mine)
+        forms = {".pdf": drawn.encode(".pdf"), ".png": drawn.encode(".png"), ".csv": drawn.table.to_csv().encode()}
+        for suffix, content in forms.items():
             path = folder / f"{picture.stem}{suffix}"
-            drawn = write_figure(picture.artefact, mine, path)
+            write_atomic(path, content)
             files.append(path)
-        warnings += [f"{picture.stem}: {warning}" for warning in drawn.warnings]
+        warnings += drawn.warnings
     return files, warnings
 
 
