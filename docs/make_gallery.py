@@ -157,7 +157,8 @@ def penalty_sweep() -> list[Panel]:
         Panel(
             "(c), weaker λ",
             "not published",
-            f"above the line: {', '.join(f'λ={value}' for value in above) or 'none'}; above bp@frozen ({number(shallow)}): "
+            f"above the line: {', '.join(f'λ={value}' for value in above) or 'none'}; above bp@frozen "
+            f"({number(shallow)}): "
             f"{', '.join(f'λ={v}' for v, logs in swept.items() if fmean(map(accuracy, logs)) > shallow) or 'none'}",
             None,
         ),
@@ -216,10 +217,10 @@ def build() -> str:
     """The whole page."""
     parts = [
         "# Gallery",
-        "Drawn by `python docs/make_figures.py` from `results/cifar10-h200`, nothing else; each picture has a PDF, an SVG "
-        "and a CSV with every point and the logs behind it. Beside each stands what the published panel shows, as far "
-        "as its authors' numbers tell (`docs/published.yaml`), and whether ours has the same shape: computed, too. The "
-        "published images are not copied here.",
+        "Drawn by `python docs/make_figures.py` from `results/cifar10-h200`, nothing else; each picture has a PDF, an "
+        "SVG and a CSV with every point and the logs behind it. Beside each stands what the published panel shows, as "
+        "far as its authors' numbers tell (`docs/published.yaml`), and whether ours has the same shape: computed, too. "
+        "The published images are not copied here.",
     ]
     for stem, (title, panels) in SECTIONS.items():
         artefact, logs = chosen()[stem]
