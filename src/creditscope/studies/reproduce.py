@@ -156,7 +156,8 @@ def _draw(
     chosen: Study, folder: Path, specs: dict[str, list[RunSpec]], logs: Sequence[RunLog]
 ) -> tuple[list[Path], list[str]]:
     folder.mkdir(parents=True, exist_ok=True)
-    files, warnings = [], []
+    files: list[Path] = []
+    warnings: list[str] = []
     for picture in chosen.pictures:
         wanted = {spec.run_id for spec in specs[picture.preset]}
         mine = [log for log in logs if log.spec.run_id in wanted]
