@@ -14,10 +14,14 @@ _PUBLIC = {
     "RunLog": "creditscope.records",
     "RunSpec": "creditscope.records",
     "audit": "creditscope.protocol.audit",
+    "audit_model": "creditscope.scope.audit_model",
+    "check_locality": "creditscope.scope.locality",
+    "frozen_copy": "creditscope.scope.audit_model",
     "load_data": "creditscope.data",
     "load_logs": "creditscope.records.load",
     "specs": "creditscope.sweeps.specs",
     "train": "creditscope.sweeps.local",
+    "watch": "creditscope.scope.watch",
 }
 __all__ = sorted(_PUBLIC)
 

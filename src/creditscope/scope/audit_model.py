@@ -1,0 +1,177 @@
+"""Audit any module: measure it as it stands, judge it as a log would be judged, leave it as it was found."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from creditscope.blocks import Blocks
+from creditscope.blocks.cut import Where
+from creditscope.errors import BadInput
+from creditscope.protocol.audit import Audit, audit
+from creditscope.records import EndRow, RunLog
+from creditscope.scope.credit import Backward, CreditAdapter
+from creditscope.scope.found import as_found, plain_model
+from creditscope.scope.measure import dear_row, epoch_row, header_of, look, require_true_reference
+from creditscope.scope.probe_data import Loader
+from creditscope.scope.subject import LossOf, Subject, initial
+
+Baseline = nn.Module | float | RunLog | str | Path | Iterable[RunLog | str | Path]
+# A model in hand is a trained model; how long it trained is not known.
+TRAINED = 1
+
+
+def audit_model(
+    model: nn.Module,
+    *,
+    loader: Loader,
+    blocks: Where = None,
+    loss_fn: LossOf | None = None,
+    credit: CreditAdapter | None = None,
+    backward: Backward | None = None,
+    baseline: Baseline | None = None,
+    init: Mapping[str, Tensor] | None = None,
+    name: str = "model",
+    seed: int = 0,
+    protocol: str = "standard",
+    redraws: int = 999,
+    directions: int = 32,
+) -> Audit:
+    """Measure a trained model at every block and judge it. Nothing of the model is changed.
+
+    It is measured in eval mode and in the dtype of its parameters, on at most 1,024 samples of the loader; accuracy
+    is taken on up to 10,000. The reference is the true gradient of the forward pass, whatever the model's backward.
+
+    Args:
+        model: Any module that maps inputs to outputs of shape (samples, classes).
+        loader: Batches (x, y) the model was not trained on, or one pair of tensors.
+        blocks: Names of the blocks, the modules, a ModuleList, or a predicate on (name, module); None finds them.
+        loss_fn: Loss of (outputs, targets), a mean or per sample; None: cross-entropy.
+        credit: What the method delivers at each state; None: what needs no credit is measured.
+        backward: Your own forward and backward pass on (model, x, y), which fills ``.grad``; None: loss.backward().
+        baseline: A trained twin with frozen blocks (see ``frozen_copy``), its accuracy, or its logs.
+        init: ``state_dict`` at initialisation, for movement and for nulls.
+        name: What the method is called in the audit.
+        seed: The run's seed; probe directions and redraws follow from it.
+        protocol: ``standard`` or ``published``.
+        redraws: K, redraws of the fresh-feedback null.
+        directions: M, random directions of ρ.
+    """
+    log = model_log(model, loader, blocks, loss_fn, credit, backward, init, name, seed, redraws, directions)
+    if log.spec.is_baseline:
+        raise BadInput("every block of the model is frozen: wanted a trained model; pass this one as baseline=...")
+    if not isinstance(baseline, nn.Module):
+        return audit(log, protocol, baseline)
+    _require_twin(plain_model(model), plain_model(baseline), log.header.blocks or [], init)
+    # The twin is judged by its accuracy alone: its own credit is never asked for.
+    twin = model_log(baseline, loader, log.header.blocks, loss_fn, None, None, None, name, seed, 0, 0, dear=False)
+    frozen = twin.spec.model_copy(update={"train_last": 0, "model": log.spec.model, "injection": None})
+    twin = replace(twin, name=f"{log.name} (frozen twin)", header=twin.header.model_copy(update={"spec": frozen}))
+    return audit(log, protocol, [twin])
+
+
+def model_log(
+    model: nn.Module,
+    loader: Loader,
+    blocks: Where,
+    loss_fn: LossOf | None,
+    credit: CreditAdapter | None,
+    backward: Backward | None,
+    init: Mapping[str, Tensor] | None,
+    name: str,
+    seed: int,
+    redraws: int,
+    directions: int,
+    dear: bool = True,
+) -> RunLog:
+    """The log of one look at a model: one epoch row, one probe row, one end row.
+
+    Args:
+        model: As in ``audit_model``.
+        loader: Likewise.
+        blocks: Likewise.
+        loss_fn: Likewise.
+        credit: Likewise.
+        backward: Likewise.
+        init: Likewise.
+        name: Likewise.
+        seed: Likewise.
+        redraws: Likewise.
+        directions: Likewise.
+        dear: Whether the dear set is measured.
+    """
+    inner = plain_model(model)
+    autocast = torch.is_autocast_enabled(next(inner.parameters()).device.type)
+    with as_found(inner):
+        subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed)
+        start = initial(subject, init)
+        snapshot = subject.snapshot(start, TRAINED)
+        looked = look(subject, snapshot)
+        if dear and all(bool(h.isfinite().all()) for h in snapshot.seen.states):
+            require_true_reference(snapshot)
+        correct = subject.correct()
+        accuracy = None if correct is None else float(correct.double().mean())
+        loss = float(snapshot.seen.loss.double().mean())
+        row = epoch_row(subject, looked, start, TRAINED, test_accuracy=accuracy, test_loss=loss)
+        probes = (dear_row(subject, snapshot, redraws, directions, keep_draws=True),) if dear else ()
+        header = header_of(subject, name, redraws, directions)
+    bits = None if correct is None else np.packbits(correct.cpu().numpy()).tobytes().hex()
+    end = EndRow(
+        status="finished",
+        epoch=TRAINED,
+        test_accuracy=accuracy,
+        correct=bits,
+        n_test=None if correct is None else len(correct),
+    )
+    bypassed = [why for row in probes for part, why in row.not_measured.items() if part == "rho" and "by-passes" in why]
+    notes = [
+        *looked.notes,
+        *bypassed,
+        *(["autocast was on; measured with it off, in the parameters' dtype"] if autocast else []),
+    ]
+    return RunLog(name, header, (row,), probes, end, tuple(notes))
+
+
+def frozen_copy(model: nn.Module, blocks: Where = None) -> nn.Module:
+    """The matched twin: a copy whose blocks are frozen as they are now. Make it before training, then train it alike.
+
+    Args:
+        model: The model at initialisation.
+        blocks: Where its blocks are, as in ``audit_model``.
+    """
+    twin = copy.deepcopy(plain_model(model))
+    cut = Blocks.of(twin, list(Blocks.of(plain_model(model), blocks).names))
+    for module in cut.modules:
+        module.requires_grad_(False)
+    for p in twin.parameters():
+        p.grad = None
+    return twin
+
+
+def _require_twin(model: nn.Module, baseline: nn.Module, blocks: list[str], init: Mapping[str, Tensor] | None) -> None:
+    """Refuse a baseline that is no twin of the model: another architecture, or blocks that were trained."""
+    ours, theirs = ({name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, baseline))
+    if ours != theirs:
+        odd = sorted(set(ours.items()) ^ set(theirs.items()))[0][0]
+        raise BadInput(
+            f"wanted a baseline of the same architecture, it differs in {odd}; "
+            "train frozen_copy(model) of the model at initialisation"
+        )
+    start = {name.removeprefix("_orig_mod."): value for name, value in (init or {}).items()}
+    for name, p in baseline.named_parameters():
+        inside = any(name.startswith(f"{block}.") for block in blocks)
+        moved = name in start and not torch.equal(start[name].to(p), p.detach())
+        if inside and moved:
+            raise BadInput(
+                f"wanted a baseline whose blocks stayed at initialisation, but {name} moved; "
+                "train frozen_copy(model) of the model at initialisation"
+            )
+        if inside and name not in start and p.requires_grad:
+            raise BadInput(
+                f"wanted a baseline with frozen blocks, but {name} requires a gradient and may have trained; "
+                "pass init=..., or a trained frozen_copy(model)"
+            )

@@ -1,0 +1,244 @@
+"""Credit adapters: what a method delivers at each state, for methods that are not ours.
+
+An adapter is any object with ``deliver(task, params, batch)`` that returns c_0..c_L, one tensor a state, shaped like
+the state, per sample and for the sum of the losses; None where the signal is not known.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from creditscope.blocks import Batch, Blocks, Credit, CreditRule, Feedback, LossFn, Params, Spread, Task
+from creditscope.blocks.cut import hooks, state_of
+from creditscope.errors import BadInput, NotMeasured, did_you_mean
+from creditscope.records import FeedbackSpec
+from creditscope.rules import build_rule
+from creditscope.scope.found import plain_model, spared_gradients
+
+Backward = Callable[[nn.Module, Tensor, Tensor], Any]
+
+
+@runtime_checkable
+class CreditAdapter(Protocol):
+    """Says what a method delivers at each state."""
+
+    def deliver(self, task: Task, params: Params, batch: Batch) -> Sequence[Tensor | None]:
+        """Credit c_0..c_L per sample, None where it is not known.
+
+        Args:
+            task: The cut model, its per-sample loss and the shapes of its states.
+            params: Parameters now; probes also ask in float64.
+            batch: Probe samples.
+        """
+
+
+@dataclass(frozen=True)
+class RuleCredit:
+    """The credit of one of our rules with the feedback that the run used.
+
+    Args:
+        rule: The rule.
+        feedback: Its matrices, by name.
+    """
+
+    rule: CreditRule
+    feedback: Feedback
+
+    def deliver(self, task: Task, params: Params, batch: Batch) -> Sequence[Tensor | None]:
+        """What the rule delivers."""
+        return self.rule.deliver(task, params, self.feedback, batch)
+
+
+def rule_credit(rule: str | CreditRule, feedback: Mapping[str, Tensor] | None = None) -> RuleCredit:
+    """The credit of one of our rules.
+
+    Args:
+        rule: A rule, or its name: ``bp``, ``fa``, ``fa-block``, ``dfa``, ``dfa-rms``.
+        feedback: The run's own matrices, e.g. ``{"B.0": ..., "B.1": ...}`` for dfa; none for bp.
+    """
+    if isinstance(rule, str):
+        name = rule.removesuffix("-rms")
+        rule = build_rule(name, "rms" if name != rule else "none")
+    return RuleCredit(rule, dict(feedback or {}))
+
+
+@dataclass(frozen=True)
+class BackwardCredit:
+    """The signal that arrives at each state during the model's own backward pass, read by tensor hooks.
+
+    Computed in the model's own dtype: it is what the run delivers, rounding included.
+
+    Args:
+        model: The model.
+        backward: Runs forward and backward on (model, x, y) for a mean loss; None: the loss of the audit.
+        feedback: Names of the feedback tensors, whose entries are shuffled for the null; none: no null.
+        redraws: K of that null.
+    """
+
+    model: nn.Module
+    backward: Backward | None = None
+    feedback: tuple[str, ...] = ()
+    redraws: int = 999
+
+    def deliver(self, task: Task, params: Params, batch: Batch) -> Sequence[Tensor | None]:
+        """One forward and one backward pass of the model itself."""
+        own, asked = next(self.model.parameters()), next(iter(params.values()))
+        x = batch.x.to(own.dtype) if batch.x.is_floating_point() else batch.x
+        with spared_gradients(self.model):
+            signals = delivered_in_backward(task.blocks, task.loss, x, batch.y, self.backward)
+        return [None if c is None else c.to(asked.dtype) for c in signals]
+
+    def tensors(self) -> list[Tensor]:
+        """The feedback tensors themselves."""
+        return [_tensor(self.model, name) for name in self.feedback]
+
+
+def backward_credit(
+    model: nn.Module, *, backward: Backward | None = None, feedback: Sequence[str] = (), redraws: int = 999
+) -> BackwardCredit:
+    """The credit of a method written as custom autograd functions, backward hooks or tensor hooks.
+
+    Args:
+        model: The model.
+        backward: Your own forward and backward pass on (model, x, y), for a mean loss; None: loss.backward().
+        feedback: Names of the fixed feedback tensors in the model (buffers, parameters or attributes) with independent
+            entries: shuffling them gives the fresh-feedback null.
+        redraws: How many shuffles.
+    """
+    if isinstance(feedback, str):
+        raise BadInput(f"wanted a list of feedback names, got one string; pass feedback=[{feedback!r}]")
+    credit = BackwardCredit(plain_model(model), backward, tuple(feedback), redraws)
+    credit.tensors()
+    return credit
+
+
+def delivered_in_backward(
+    blocks: Blocks, loss: LossFn, x: Tensor, y: Tensor, backward: Backward | None
+) -> list[Tensor | None]:
+    """Run a model's own backward and read the gradient that arrives at each state; None where none does.
+
+    Args:
+        blocks: The cut model.
+        loss: Per-sample loss.
+        x: Inputs.
+        y: Targets.
+        backward: The user's own pass; it is taken to use a mean loss.
+    """
+    arrived: dict[int, Tensor] = {}
+
+    def read(level: int, h: Tensor) -> None:
+        def keep(grad: Tensor) -> None:
+            arrived[level] = arrived[level] + grad if level in arrived else grad
+
+        if h.requires_grad:
+            h.register_hook(keep)  # type: ignore[no-untyped-call]
+
+    def leave(level: int) -> Callable[[nn.Module, Any, Any], None]:
+        return lambda _, __, output: read(level, state_of(output))
+
+    def enter(_: nn.Module, args: tuple[Any, ...]) -> None:
+        read(0, state_of(args))
+
+    with hooks() as handles, torch.enable_grad():
+        handles.append(blocks.modules[0].register_forward_pre_hook(enter))
+        handles += [module.register_forward_hook(leave(level + 1)) for level, module in enumerate(blocks.modules)]
+        run_backward(blocks.model, loss, x, y, backward)
+    scale = 1 if backward is None else len(x)
+    return [arrived[level].detach() * scale if level in arrived else None for level in range(blocks.depth + 1)]
+
+
+def run_backward(model: nn.Module, loss: LossFn, x: Tensor, y: Tensor, backward: Backward | None) -> None:
+    """The user's own forward and backward pass, or that of the summed loss.
+
+    Args:
+        model: The model.
+        loss: Per-sample loss.
+        x: Inputs.
+        y: Targets.
+        backward: The user's own.
+    """
+    with torch.enable_grad():
+        if backward is not None:
+            backward(model, x, y)
+            return
+        total = loss(model(x), y).sum()
+        if not total.requires_grad:
+            raise BadInput(
+                "no gradient: the loss depends on no parameter that requires one; unfreeze what trains, or pass "
+                "backward=..."
+            )
+        total.backward()  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class AdapterRule(CreditRule):
+    """A user's adapter in the place of a rule: it delivers credit, and nothing else is known of it.
+
+    Args:
+        adapter: The adapter.
+    """
+
+    adapter: CreditAdapter
+
+    @property
+    def injection(self) -> str:
+        """Where the credit enters."""
+        return f"as {type(self.adapter).__name__} says"
+
+    @property
+    def feedback_spec(self) -> FeedbackSpec:
+        """Nothing is known of it."""
+        return FeedbackSpec()
+
+    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
+        """No matrices of ours."""
+        return {}
+
+    def assign(self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor | None) -> Credit:
+        """An adapter writes no parameter gradients."""
+        raise NotMeasured("parameter gradients: a credit adapter delivers signals, no parameter gradients")
+
+    def deliver(self, task: Task, params: Params, feedback: Feedback, batch: Batch) -> tuple[Tensor, ...]:
+        """The adapter's signals, each checked; NaN, which reads as not measured, where it knows none."""
+        signals = self.adapter.deliver(task, params, batch)
+        shapes = [(len(batch.x), *shape) for shape in task.shapes]
+        if not isinstance(signals, (tuple, list)) or len(signals) != len(shapes):
+            got = len(signals) if isinstance(signals, (tuple, list)) else type(signals).__name__
+            raise BadInput(
+                f"wanted credit for the {len(shapes)} states h_0..h_{len(shapes) - 1}, got {got}; "
+                "return one tensor a state, None where it is not known"
+            )
+        like = next(iter(params.values()))
+        return tuple(
+            torch.full(shape, torch.nan, dtype=like.dtype, device=like.device)
+            if signal is None
+            else _checked(level, signal, shape).to(like)
+            for level, (signal, shape) in enumerate(zip(signals, shapes, strict=True))
+        )
+
+    def exact(self, depth: int) -> tuple[bool, ...]:
+        """Nothing is exact by construction."""
+        return (False,) * (depth + 1)
+
+
+def _checked(level: int, signal: Any, shape: tuple[int, ...]) -> Tensor:
+    if not isinstance(signal, Tensor) or tuple(signal.shape) != shape:
+        got = tuple(signal.shape) if isinstance(signal, Tensor) else type(signal).__name__
+        raise BadInput(
+            f"wanted credit of shape {shape} at state {level}, like the state, got {got}; "
+            "deliver it per sample where it acts"
+        )
+    return signal.detach()
+
+
+def _tensor(model: nn.Module, name: str) -> Tensor:
+    path, _, leaf = name.rpartition(".")
+    modules = dict(model.named_modules())
+    found = getattr(modules.get(path), leaf, None)
+    if not isinstance(found, Tensor):
+        known = [n for n, _ in (*model.named_buffers(), *model.named_parameters())]
+        raise BadInput(f"the model has no tensor {name!r} to take as feedback; {did_you_mean(name, known)}")
+    return found

@@ -1,0 +1,72 @@
+"""Growth of a stream whose states are not alike: unlike shapes, and blocks that end in a normaliser."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from creditscope.blocks import Snapshot, Task
+from creditscope.blocks.cut import hooks, state_of
+from creditscope.probes.functional.norms import norm_stats, vector_norms
+
+NORMALISERS = (
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.instancenorm._InstanceNorm,
+)
+
+
+def per_element(growth: list[float | None], shapes: tuple[tuple[int, ...], ...]) -> list[float | None]:
+    """Growth of the RMS per element: ‖h‖/√(entries) in the place of ‖h‖.
+
+    Args:
+        growth: med‖h_{l+1}‖/med‖h_l‖ per block.
+        shapes: Shape of one sample's state, per level.
+    """
+    entries = [math.prod(shape) for shape in shapes]
+    return [
+        None if ratio is None else ratio * math.sqrt(before / after)
+        for ratio, before, after in zip(growth, entries, entries[1:], strict=False)
+    ]
+
+
+def sums_before_normalisers(snapshot: Snapshot) -> dict[int, float]:
+    """Median norm of what enters the normaliser that ends a block, by block; blocks that end otherwise are absent.
+
+    Args:
+        snapshot: The run.
+    """
+    parts: dict[int, list[Tensor]] = {}
+    full = {**snapshot.task.buffers, **snapshot.params}
+    for batch in snapshot.batches:
+        for block, entering in _entering(snapshot.task, full, batch.x).items():
+            parts.setdefault(block, []).append(vector_norms(entering.flatten(1)))
+    return {block: float(norm_stats(torch.cat(norms)).median) for block, norms in parts.items()}
+
+
+def _entering(task: Task, full: dict[str, Tensor], x: Tensor) -> dict[int, Tensor]:
+    """One forward pass: the input of the last normaliser, where its output is the block's output."""
+    last: dict[str, Tensor] = {}
+    found: dict[int, Tensor] = {}
+
+    def normalised(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        last.update(entered=state_of(args), left=state_of(output))
+
+    def ended(block: int) -> Any:
+        def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+            if last.get("left") is state_of(output):
+                found[block] = last["entered"]
+
+        return hook
+
+    with hooks() as handles, torch.no_grad():
+        for block, module in enumerate(task.blocks.modules):
+            inside = [part for part in module.modules() if isinstance(part, NORMALISERS)]
+            handles += [part.register_forward_hook(normalised) for part in inside]
+            handles.append(module.register_forward_hook(ended(block)))
+        functional_call(task.blocks.model, full, (x,))
+    return found

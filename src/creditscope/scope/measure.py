@@ -1,0 +1,269 @@
+"""From a subject to rows: the cheap set, the dear set, and what had to be said about them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creditscope.blocks import Batch, Params, Snapshot
+from creditscope.errors import BadInput, NotMeasured
+from creditscope.probes.cheap import epoch_fields, sample_numbers
+from creditscope.probes.dear import measure_dear
+from creditscope.probes.functional.cosine import cosines, mean_defined, units
+from creditscope.probes.functional.movement import movement
+from creditscope.probes.guards import samples_are_independent
+from creditscope.probes.nulls import null_test
+from creditscope.probes.probe import credits_in_view, exact_twin, numbers, references_in_view
+from creditscope.probes.streams import gaussian, stream
+from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
+from creditscope.records.provenance import now, provenance
+from creditscope.records.rows import Movement
+from creditscope.scope.credit import BackwardCredit
+from creditscope.scope.growth import per_element, sums_before_normalisers
+from creditscope.scope.probe_data import PROBE_BATCH
+from creditscope.scope.subject import Subject
+
+# A central difference of relative step ε agrees with the true gradient to ε²; kinks may spoil single samples.
+_STEP = 1e-4
+_AGREES = 0.98
+_NULL_SAMPLES = 256
+# Rounding in float32 or bfloat16 leaves more than this of a gradient's direction.
+_BACKPROP = 0.99
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One look at a model.
+
+    Args:
+        fields: Fields of an epoch row.
+        notes: What a reader must know about them.
+    """
+
+    fields: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def header_of(subject: Subject, name: str, redraws: int, directions: int) -> HeaderRow:
+    """The header of a watched run.
+
+    Args:
+        subject: The model.
+        name: What the user calls the method.
+        redraws: K of the nulls.
+        directions: M of ρ.
+    """
+    device = subject.data.probe.x.device
+    dtype = str(next(iter(subject.model.parameters())).dtype).removeprefix("torch.")
+    shapes, depth = subject.task.shapes, subject.task.blocks.depth
+    spec = RunSpec(
+        rule=name,
+        origin="watch",
+        model=type(subject.model).__name__,
+        width=shapes[0][-1] if len(set(shapes)) == 1 and shapes[0] else None,
+        depth=depth,
+        view="flat" if subject.view == "flat" else "all",
+        data=subject.data.spec,
+        classes=subject.task.outputs if subject.data.labelled and subject.task.outputs > 1 else None,
+        train_last=subject.train_last,
+        seed=subject.seed,
+        dtype=dtype if dtype in ("float32", "float64", "bfloat16", "float16") else None,  # type: ignore[arg-type]
+        injection=subject.rule.injection if subject.rule is not None else None,
+        probe=ProbeSpec(n=len(subject.data.probe.x), batch=PROBE_BATCH, redraws=redraws, directions=directions),
+    )
+    # Said even where nothing is: a method that happens to be called bp is not exact by its name.
+    exact = list(subject.rule.exact(depth)) if subject.rule is not None else [False] * (depth + 1)
+    return HeaderRow(
+        spec=spec,
+        exact=exact,
+        blocks=list(subject.names),
+        parameters=sum(p.numel() for p in subject.model.parameters()),
+        threads=torch.get_num_threads(),
+        provenance=provenance(device.type, torch.cuda.get_device_name() if device.type == "cuda" else None),
+        time_created=now(),
+    )
+
+
+def look(subject: Subject, snapshot: Snapshot) -> Looked:
+    """The cheap set, with what stands in the way of part of it.
+
+    Args:
+        subject: The model.
+        snapshot: The model now.
+    """
+    notes = []
+    if subject.found:
+        notes.append(f"blocks found: {', '.join(subject.names)}; name others with blocks=[...]")
+    with torch.no_grad():
+        fields = epoch_fields(sample_numbers(snapshot.seen, snapshot.view, snapshot.exact), snapshot.exact)
+    _refuse_zero_credit(snapshot)
+    if len(set(subject.task.shapes)) > 1:
+        fields["growth"] = per_element(fields["growth"], subject.task.shapes)
+        notes.append("states differ in shape: growth is taken on the RMS per element")
+    hidden = fields["hidden"].median
+    for block, size in sums_before_normalisers(snapshot).items():
+        fields["growth"][block] = size / hidden[block] if hidden[block] else None
+        notes.append(f"block {subject.names[block]} ends in a normaliser: its growth is taken on the sum before it")
+    if not samples_are_independent(snapshot):
+        for name in ("reference", "gain", "cosine", "cosine_published", "gamma"):
+            fields.pop(name, None)
+        notes.append("samples are not independent even in eval mode: no gradient is taken per sample")
+    return Looked(fields, tuple(notes))
+
+
+def dear_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int, keep_draws: bool) -> ProbeRow:
+    """The dear set; for a credit read from a backward pass the null is ours, by shuffling its feedback.
+
+    Args:
+        subject: The model.
+        snapshot: The model now.
+        redraws: K of the nulls.
+        directions: M of ρ.
+        keep_draws: Whether null values go into the row.
+    """
+    row = measure_dear(snapshot, redraws, directions, keep_draws)
+    if subject.claims_backprop:
+        _require_backprop(subject, row)
+    if not isinstance(subject.credit, BackwardCredit) or not subject.credit.feedback:
+        return row
+    reasons = {name: why for name, why in row.not_measured.items() if name != "null"}
+    null = shuffled_null(subject, snapshot, subject.credit, keep_draws)
+    return row.model_copy(update={"null": null, "not_measured": reasons})
+
+
+def movement_of(subject: Subject, init: Params) -> Movement:
+    """How far each weight matrix of the blocks moved.
+
+    Args:
+        subject: The model.
+        init: Parameters at initialisation.
+    """
+    now_ = dict(subject.model.named_parameters())
+    names = [name for block in subject.matrices for name in block]
+    return Movement(
+        weights=dict(zip(names, numbers([movement(now_[name].detach(), init[name]) for name in names]), strict=True)),
+        blocks=subject.matrices,
+        trainable=subject.trainable,
+    )
+
+
+def epoch_row(subject: Subject, looked: Looked, init: Params | None, epoch: int, **given: Any) -> EpochRow:
+    """The epoch row of one look.
+
+    Args:
+        subject: The model.
+        looked: The cheap set.
+        init: Parameters at initialisation; None: movement is not measured.
+        epoch: Epochs done.
+        given: Further fields.
+    """
+    moved = movement_of(subject, init) if init is not None else None
+    return EpochRow(epoch=epoch, movement=moved, **looked.fields, **given)
+
+
+def require_true_reference(snapshot: Snapshot) -> None:
+    """Refuse a model whose reference is not the slope of its loss: something in its forward hides the gradient.
+
+    The predicted change ⟨g, v⟩ along random directions is compared with central differences in float64.
+
+    Args:
+        snapshot: The model now.
+    """
+    twin = exact_twin(snapshot)
+    batch = twin.batches[0]
+    n = len(batch.x)
+    full = {**twin.task.buffers, **twin.params}
+
+    def loss(level: int, tap: Tensor) -> Tensor:
+        return twin.task.loss(twin.task.blocks.forward(full, batch.x, taps={level: tap}).logits, batch.y)
+
+    for level, (h, g) in enumerate(zip(twin.seen.states, twin.seen.references, strict=True)):
+        noise = gaussian(tuple(h[:n].shape), stream(snapshot.seed, snapshot.epoch, f"slope/{level}", h.device))
+        size = torch.linalg.vector_norm(h[:n].flatten(1), dim=1).median().clamp(min=1e-12)
+        v = noise * (_STEP * size / torch.linalg.vector_norm(noise.flatten(1), dim=1).reshape(-1, *[1] * (h.ndim - 1)))
+        with torch.no_grad():
+            ahead, behind = loss(level, v), loss(level, -v)
+        seen, predicted = (ahead - behind) / 2, (g[:n] * v).flatten(1).sum(1)
+        # A difference of two losses that are alike to twelve digits is rounding.
+        rounding = 1e-12 * float(ahead.abs().max())
+        if max(float(seen.abs().max()), float(predicted.abs().max())) <= rounding:
+            continue
+        agreement = float(cosines(seen, predicted)[0])
+        if not agreement >= _AGREES:
+            raise BadInput(
+                f"wanted the true gradient as reference, but at state {level} autograd disagrees with the slope of the "
+                f"loss (cosine {agreement:.3f}): no_grad, .data or a rounding step hides it; "
+                "audit a differentiable twin"
+            )
+
+
+def shuffled_null(subject: Subject, snapshot: Snapshot, credit: BackwardCredit, keep_draws: bool) -> Any:
+    """Mean cosine per state against shuffles of the entries of the feedback: exact for independent entries.
+
+    Args:
+        subject: The model.
+        snapshot: The model now.
+        credit: Whose feedback is shuffled.
+        keep_draws: Whether null values go into the result.
+    """
+    twin = exact_twin(snapshot)
+    n = min(_NULL_SAMPLES, len(twin.probe.x))
+    batch = Batch(twin.probe.x[:n], twin.probe.y[:n])
+    references = [units(g[:n]) for g in references_in_view(twin)]
+    observed = torch.stack(
+        [
+            mean_defined(*cosines(c[:n], g[:n]))[0]
+            for c, g in zip(credits_in_view(twin), references_in_view(twin), strict=True)
+        ]
+    )
+    tensors = credit.tensors()
+    kept = [t.detach().clone() for t in tensors]
+    generator = stream(snapshot.seed, snapshot.epoch, "shuffle")
+    rows = []
+    try:
+        for _ in range(credit.redraws):
+            for tensor, own in zip(tensors, kept, strict=True):
+                order = torch.randperm(own.numel(), generator=generator).to(own.device)
+                tensor.data.copy_(own.flatten()[order].reshape(own.shape))
+            signals = credit.deliver(subject.task, twin.params, batch)
+            rows.append(
+                torch.stack([_mean_against(c, unit, ok) for c, (unit, ok) in zip(signals, references, strict=True)])
+            )
+    finally:
+        for tensor, own in zip(tensors, kept, strict=True):
+            tensor.data.copy_(own)
+    if not rows:
+        raise NotMeasured("fresh-feedback null wants at least one redraw, got redraws = 0")
+    null = torch.stack(rows)
+    # A state whose cosine no shuffle changes does not depend on the feedback: there is no test.
+    fixed = [bool(width <= 1e-9) or bool(width.isnan()) for width in null.amax(0) - null.amin(0)]
+    return null_test(observed, null, fixed, keep_draws)
+
+
+def _require_backprop(subject: Subject, row: ProbeRow) -> None:
+    """Refuse the claim of backprop where the model's own backward writes another gradient."""
+    for block, value in zip(subject.names, row.gradient_cosine or (), strict=False):
+        if value is not None and value < _BACKPROP:
+            raise BadInput(
+                f"credit says backprop, but what the backward pass wrote in {block} has cosine {value:.3f} with the "
+                "true gradient; pass the credit that is delivered, e.g. backward_credit(model)"
+            )
+
+
+def _mean_against(c: Tensor | None, unit: Tensor, defined: Tensor) -> Tensor:
+    if c is None:
+        return unit.new_tensor(torch.nan)
+    own, alive = units(c.flatten(1))
+    return mean_defined((own * unit).sum(-1), alive & defined)[0]
+
+
+def _refuse_zero_credit(snapshot: Snapshot) -> None:
+    delivered = snapshot.seen.delivered
+    if delivered is None or any(bool(c.any()) for c in delivered):
+        return
+    if any(bool(g.any()) for g in snapshot.seen.references):
+        raise BadInput(
+            "wanted a credit signal, got zeros at every state for every sample; check that the adapter reads the run's "
+            "own backward, or leave credit out"
+        )

@@ -1,0 +1,254 @@
+"""Subject: a user's model, cut, checked and ready to be measured."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from creditscope.blocks import Batch, Blocks, CreditRule, Feedback, Params, Snapshot, Task
+from creditscope.blocks.cut import Where
+from creditscope.errors import BadInput
+from creditscope.records.method import TrainLast
+from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
+from creditscope.scope.found import device_of, spared_gradients
+from creditscope.scope.losses import per_sample
+from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
+from creditscope.scope.true_backward import TrueBlocks
+
+LossOf = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured, besides the weights themselves.
+
+    Args:
+        task: The cut model, its per-sample loss, its shapes.
+        data: On what.
+        credit: What the method delivers; None where it is not known.
+        backward: The user's own backward pass; None: that of the loss.
+        found: Whether the blocks were found, not named.
+        seed: Of the run's probe stream.
+    """
+
+    task: Task
+    data: ProbeData
+    credit: CreditAdapter | None
+    backward: Backward | None
+    found: bool
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        blocks: Where,
+        loader: Loader,
+        loss_fn: LossOf | None,
+        credit: CreditAdapter | None,
+        backward: Backward | None,
+        seed: int,
+    ) -> "Subject":
+        """Cut a model and check everything a user can get wrong; call it inside ``as_found``.
+
+        Args:
+            model: The model, out of its wrapper.
+            blocks: Where to cut it; None: found.
+            loader: On what to measure.
+            loss_fn: The user's loss.
+            credit: What the method delivers.
+            backward: The user's own backward pass.
+            seed: Of the probe stream.
+        """
+        if credit is not None and not isinstance(credit, CreditAdapter):
+            raise BadInput(
+                f"wanted a credit adapter with deliver(task, params, batch), got {type(credit).__name__}; "
+                "use rule_credit(...), backward_credit(model) or a class of your own"
+            )
+        if isinstance(credit, BackwardCredit) and credit.model is not model:
+            raise BadInput("backward_credit was made for another model; pass backward_credit(model) of the one audited")
+        cut = TrueBlocks.of(model, _plain_names(blocks))
+        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        data = gather(loader, device_of(model), dtype)
+        logits = _steady_logits(cut, data.probe.x)
+        return cls(
+            task=Task.of(cut, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2]),
+            data=data,
+            credit=credit,
+            backward=backward,
+            found=blocks is None,
+            seed=seed,
+        )
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's model."""
+        return self.task.blocks.model
+
+    @property
+    def rule(self) -> CreditRule | None:
+        """The rule, or the adapter in its place."""
+        if isinstance(self.credit, RuleCredit):
+            return self.credit.rule
+        return None if self.credit is None else AdapterRule(self.credit)
+
+    @property
+    def claims_backprop(self) -> bool:
+        """Whether the user says that every block gets the true gradient."""
+        depth = self.task.blocks.depth
+        return isinstance(self.credit, RuleCredit) and all(self.credit.rule.exact(depth))
+
+    @property
+    def matrices(self) -> list[list[str]]:
+        """Names of each block's weight matrices: no biases, no norm gains."""
+        shapes = {name: p.ndim for name, p in self.model.named_parameters()}
+        return [[n for n, ndim in shapes.items() if n.startswith(f"{block}.") and ndim > 1] for block in self.names]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The blocks."""
+        return self.task.blocks.names
+
+    @property
+    def trainable(self) -> list[bool]:
+        """Whether each block holds a parameter that requires a gradient."""
+        named = list(self.model.named_parameters())
+        return [any(p.requires_grad for name, p in named if name.startswith(f"{block}.")) for block in self.names]
+
+    @property
+    def train_last(self) -> TrainLast | None:
+        """How many of the last blocks train; None where it is no last stretch."""
+        trains = self.trainable
+        count = sum(trains)
+        if count == len(trains):
+            return "all"
+        return count if all(trains[len(trains) - count :]) else None
+
+    def snapshot(self, init: Params | None, epoch: int, step: int = 0) -> Snapshot:
+        """The model now, as the probes see it; call it inside ``as_found``.
+
+        Args:
+            init: Parameters at initialisation.
+            epoch: Epochs done.
+            step: Steps done.
+        """
+        train = Batch(self.data.probe.x[:PROBE_BATCH], self.data.probe.y[:PROBE_BATCH])
+        kept = self.data.test
+        half = len(kept.x) // 2
+        fits = self.data.labelled and half >= 2 * self.task.outputs
+        return Snapshot(
+            task=self.task,
+            params={name: p.detach() for name, p in self.model.named_parameters()},
+            init=init,
+            rule=self.rule,
+            feedback=self._feedback(),
+            probe=self.data.probe,
+            batch=PROBE_BATCH,
+            view=self.view,
+            seed=self.seed,
+            epoch=epoch,
+            step=step,
+            trained=frozenset(name for name, p in self.model.named_parameters() if p.requires_grad),
+            train=train,
+            grads=self._own_gradients(train),
+            # Readouts are fitted on one half of what the loader gave and tested on the other.
+            fit=Batch(kept.x[half:], kept.y[half:]) if fits else None,
+            test=Batch(kept.x[:half], kept.y[:half]) if fits else None,
+        )
+
+    @property
+    def view(self) -> str:
+        """Vectors as they are, everything else flattened."""
+        return "flat" if all(len(shape) == 1 for shape in self.task.shapes) else "all"
+
+    def correct(self) -> Tensor | None:
+        """Per-sample correctness on everything the loader gave; None where the targets are no labels."""
+        if not self.data.labelled:
+            return None
+        with torch.no_grad():
+            logits = [self.model(x) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)]
+        return torch.cat(logits).argmax(-1) == self.data.test.y
+
+    def _feedback(self) -> Feedback:
+        return self.credit.feedback if isinstance(self.credit, RuleCredit) else {}
+
+    def _own_gradients(self, train: Batch) -> dict[str, Tensor] | None:
+        """What the user's own backward writes into ``.grad``; None where one of our rules is asked instead."""
+        if isinstance(self.credit, RuleCredit) and self.backward is None and not self.claims_backprop:
+            return None
+        with spared_gradients(self.model):
+            run_backward(self.model, self.task.loss, train.x, train.y, self.backward)
+            grads = {name: p.grad.detach().clone() for name, p in self.model.named_parameters() if p.grad is not None}
+        inside = [name for name in grads if any(name.startswith(f"{block}.") for block in self.names)]
+        if not inside and any(self.trainable):
+            raise BadInput(
+                "no gradient: the backward pass wrote no .grad of any block's parameter; "
+                "pass backward=... that fills them, or check what requires_grad"
+            )
+        return grads
+
+
+def initial(subject: Subject, init: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+    """Parameters at initialisation from a state dict, checked against the model.
+
+    Args:
+        subject: The model.
+        init: The user's state dict.
+    """
+    if init is None:
+        return None
+    clean = {name.removeprefix("_orig_mod."): value for name, value in init.items()}
+    found = {}
+    for name, p in subject.model.named_parameters():
+        if name not in clean or clean[name].shape != p.shape:
+            got = f"shape {tuple(clean[name].shape)}" if name in clean else "none of that name"
+            raise BadInput(
+                f"wanted {name} of shape {tuple(p.shape)} in init, got {got}; "
+                "pass copy.deepcopy(model.state_dict()) taken before training"
+            )
+        found[name] = clean[name].detach().to(p)
+    return found
+
+
+def _plain_names(blocks: Where) -> Where:
+    """Names without the prefix that ``torch.compile`` gives them."""
+    if isinstance(blocks, Sequence) and not isinstance(blocks, str):
+        return [b.removeprefix("_orig_mod.") if isinstance(b, str) else b for b in blocks]  # type: ignore[return-value]
+    return blocks
+
+
+def _steady_logits(cut: Blocks, x: Tensor) -> Tensor:
+    """Outputs of the first two samples, once the states are seen to keep their shapes from call to call."""
+    full = {**dict(cut.model.named_parameters()), **{name: b.clone() for name, b in cut.model.named_buffers()}}
+    try:
+        with torch.no_grad():
+            first, again = (cut.forward(full, part) for part in (x[:2], x[-2:]))
+    except BadInput:
+        raise
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise BadInput(
+            f"the model failed on inputs {tuple(x.shape)} {x.dtype}: {type(error).__name__}: {said}; "
+            "it is called as model(x)"
+        ) from None
+    for level, (one, two) in enumerate(zip(first.states, again.states, strict=True)):
+        if one.shape != two.shape:
+            where = f"block {cut.names[level - 1]} puts out" if level else "what enters the first block has"
+            raise BadInput(
+                f"wanted states of one shape in every call, but {where} {tuple(one.shape[1:])} and then "
+                f"{tuple(two.shape[1:])}; cut the model where the shape is fixed, or pad the inputs"
+            )
+        if len(one) != 2:
+            raise BadInput(
+                f"wanted states with samples on the first axis, state {level} of 2 samples has shape "
+                f"{tuple(one.shape)}; cut the model elsewhere"
+            )
+    if not isinstance(first.logits, Tensor) or first.logits.ndim != 2:
+        got = tuple(first.logits.shape) if isinstance(first.logits, Tensor) else type(first.logits).__name__
+        raise BadInput(
+            f"wanted outputs of shape (samples, classes) from the model, got {got}; "
+            "wrap it in a module that returns them"
+        )
+    return first.logits

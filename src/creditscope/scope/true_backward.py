@@ -1,0 +1,127 @@
+"""The true gradient of a model whose own backward is another: the forward pass, differentiated as it stands.
+
+Feedback alignment is often written into the model: a custom autograd function, a backward hook, a tensor hook, a
+detached stream. Autograd then gives the method's signal, and a reference taken from it would agree with itself.
+"""
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function
+from torch.overrides import TorchFunctionMode
+
+from creditscope.blocks import Blocks, Params, Pass
+
+_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+
+
+@dataclass(frozen=True)
+class TrueBlocks(Blocks):
+    """The same cut, whose backward is the derivative of its forward, whatever the model says of its own backward."""
+
+    def forward(
+        self,
+        params: Params,
+        x: Tensor,
+        *,
+        taps: Mapping[int, Tensor] | None = None,
+        replace: Mapping[int, Tensor] | None = None,
+        cut: bool = False,
+    ) -> Pass:
+        """As ``Blocks.forward``.
+
+        Args:
+            params: Parameters and buffers by name.
+            x: Inputs.
+            taps: Added to state l as it goes on.
+            replace: State l is replaced by this one.
+            cut: Whether each state is detached as it goes on.
+        """
+        if cut:
+            # A rule's own local pass: the detaching is ours, and so is the backward.
+            return super().forward(params, x, taps=taps, replace=replace, cut=True)
+        # A layer that works in place must not write into a state that is used again.
+        fresh = None if replace is None else {level: h.clone() for level, h in replace.items()}
+        with true_backward(self.model):
+            return super().forward(params, x, taps=taps, replace=fresh)
+
+
+@contextmanager
+def true_backward(model: nn.Module) -> Iterator[None]:
+    """Inside, a forward pass is recorded as plain operations, without anything that would bend its backward.
+
+    Args:
+        model: The model about to run.
+    """
+    kept = [(module, {name: getattr(module, name) for name in _HOOKS}) for module in model.modules()]
+    apply = Function.__dict__["apply"]
+    try:
+        for module, _ in kept:
+            for name in _HOOKS:
+                setattr(module, name, OrderedDict())
+        Function.apply = classmethod(_inlined(apply.__func__))  # type: ignore[assignment, method-assign]
+        with _NoBending():
+            yield
+    finally:
+        Function.apply = apply  # type: ignore[method-assign]
+        for module, held in kept:
+            for name, hooks in held.items():
+                setattr(module, name, hooks)
+
+
+class _NoBending(TorchFunctionMode):
+    """Tensor hooks are not registered and a detached tensor stays attached."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.detach:
+            return args[0]
+        if func is Tensor.register_hook:
+            return _NoHandle()
+        return func(*args, **(kwargs or {}))
+
+
+class _NoHandle:
+    """What ``register_hook`` hands back inside."""
+
+    def remove(self) -> None:
+        """Nothing was registered."""
+
+
+class _Context:
+    """Takes whatever a function's forward stores for the backward that will not be called."""
+
+    needs_input_grad: tuple[bool, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Tensor) -> None: ...
+
+    def mark_dirty(self, *tensors: Tensor) -> None: ...
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+
+    def set_materialize_grads(self, value: bool) -> None: ...
+
+
+def _inlined(apply: Any) -> Any:
+    """``Function.apply`` that runs the function's forward as plain operations; torch's own functions are left alone."""
+
+    def inline(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
+        if (inspect.getmodule(cls) or torch).__name__.split(".")[0] == "torch":
+            return apply(cls, *args, **kwargs)
+        if cls.setup_context is not Function.setup_context:
+            return cls.forward(*args, **kwargs)
+        context = _Context()
+        context.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
+        return cls.forward(context, *args, **kwargs)
+
+    return inline

@@ -1,0 +1,311 @@
+"""Watch any training loop: scheduled probes, a log in our format, live alerts, at a price the user sets."""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from creditscope.blocks.cut import Where
+from creditscope.errors import BadInput, CannotWrite
+from creditscope.probes.dear import dear_probes
+from creditscope.probes.schedule import DEAR_EPOCHS
+from creditscope.protocol.audit import Audit, audit
+from creditscope.protocol.monitor import Alert, Monitor
+from creditscope.records import EndRow, EpochRow, LogWriter, ProbeRow, RunLog
+from creditscope.scope.audit_model import Baseline
+from creditscope.scope.credit import Backward, CreditAdapter
+from creditscope.scope.found import as_found, plain_model
+from creditscope.scope.measure import dear_row, epoch_row, header_of, look, require_true_reference
+from creditscope.scope.subject import LossOf, Subject
+
+logger = logging.getLogger("creditscope")
+
+
+class Stopped(Exception):
+    """Raised by ``Scope.epoch`` when an alert stops the run; the ``with`` block swallows it."""
+
+
+def watch(
+    model: nn.Module,
+    *,
+    probe: tuple[Tensor, Tensor],
+    blocks: Where = None,
+    loss_fn: LossOf | None = None,
+    credit: CreditAdapter | None = None,
+    backward: Backward | None = None,
+    out: str | Path | None = None,
+    every: int = 1,
+    budget: float = 0.05,
+    on_alert: Callable[[Alert], None] | None = None,
+    stop: bool = False,
+    name: str = "model",
+    seed: int = 0,
+    redraws: int = 999,
+    directions: int = 32,
+) -> "Scope":
+    """Watch a training loop: ``with cs.watch(model, probe=(x, y)) as scope:``, and ``scope.epoch()`` after each epoch.
+
+    The model is measured at the start, after epochs as the budget allows, and always at the end; it is left as found
+    each time.
+
+    Args:
+        model: The model as it will be trained, at initialisation.
+        probe: Held-out inputs and targets to measure on.
+        blocks: As in ``audit_model``.
+        loss_fn: Likewise.
+        credit: Likewise.
+        backward: Likewise.
+        out: Folder for the log, or a file that ends in ``.jsonl``; None keeps it in memory.
+        every: Measure after every so many calls of ``epoch``.
+        budget: Largest share of the time that measuring may take, besides the first and the last look.
+        on_alert: Called with each alert; None logs a warning.
+        stop: Whether an alert ends the ``with`` block.
+        name: What the method is called in the log.
+        seed: The run's seed.
+        redraws: K, redraws of the fresh-feedback null.
+        directions: M, random directions of ρ.
+    """
+    if not (isinstance(every, int) and every >= 1):
+        raise BadInput(f"wanted every to be a whole number of at least 1, got {every!r}; 1 looks after each epoch")
+    if not (math.isfinite(budget) and 0 <= budget <= 1):
+        raise BadInput(f"wanted budget as a share of the time in [0, 1], got {budget}; 0.05 is five per cent")
+    inner = plain_model(model)
+    with as_found(inner):
+        subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed)
+    return Scope(subject, name, out, every, budget, on_alert, stop, redraws, directions)
+
+
+class Scope:
+    """What ``watch`` hands to the ``with`` block.
+
+    Args:
+        subject: The model and on what it is measured.
+        name: What the method is called.
+        out: Where the log goes.
+        every: Measure after every so many epochs.
+        budget: Largest share of the time for measuring.
+        on_alert: Hears each alert.
+        stop: Whether an alert ends the run.
+        redraws: K.
+        directions: M.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        name: str,
+        out: str | Path | None,
+        every: int,
+        budget: float,
+        on_alert: Callable[[Alert], None] | None,
+        stop: bool,
+        redraws: int,
+        directions: int,
+    ) -> None:
+        self.alerts: list[Alert] = []
+        self.skipped: list[int] = []
+        self.stopped: Alert | None = None
+        self._subject = subject
+        self._every, self._budget, self._on_alert = every, budget, on_alert
+        self._redraws, self._directions = redraws, directions
+        self._monitor = Monitor(mode="stop" if stop else "alert")
+        self._header = header_of(subject, name, redraws, directions)
+        self._writer = _writer(out, f"{self._header.spec.run_id}.jsonl") if out is not None else None
+        self._name = self._writer.path.name if self._writer else name
+        self._epochs: list[EpochRow] = []
+        self._probes: list[ProbeRow] = []
+        self._end: EndRow | None = None
+        self._notes: tuple[str, ...] = ()
+        self._epoch = self._step = 0
+        self._given: dict[str, Any] = {}
+        self._spent = 0.0
+        self._cost = {"cheap": 0.0, "dear": 0.0}
+        self._init: dict[str, Tensor] = {}
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._init = {n: p.detach().clone() for n, p in self._subject.model.named_parameters()}
+        if self._writer is not None:
+            self._writer.create(self._header)
+        self._began = time.monotonic()
+        self._measure(dear=True, last=False)
+        # The first look is the user's to pay whatever the budget: it is what the rest is planned by.
+        self._spent = 0.0
+        self._began = time.monotonic()
+        return self
+
+    def step(self) -> None:
+        """Count one optimiser step."""
+        self._step += 1
+
+    def epoch(self, accuracy: float | None = None, train_loss: float | None = None, lr: float | None = None) -> None:
+        """Say that an epoch is done; the model is measured if it is due and the budget allows.
+
+        Args:
+            accuracy: Your own test accuracy, a fraction; None: that on the probe samples.
+            train_loss: Your mean training loss.
+            lr: The learning rate used.
+        """
+        if self._end is not None:
+            raise BadInput("this watch has ended; call epoch() inside its with block")
+        if accuracy is not None and not 0 <= accuracy <= 1:
+            raise BadInput(f"wanted accuracy as a fraction in [0, 1], got {accuracy}; write 0.91 for 91 %")
+        self._epoch += 1
+        self._given = {"test_accuracy": accuracy, "train_loss": train_loss, "lr": lr}
+        if self._epoch % self._every:
+            return
+        if not self._affordable("cheap"):
+            self.skipped.append(self._epoch)
+            self._add(self._passed_over())
+            return
+        dear = self._epoch in DEAR_EPOCHS and self._affordable("cheap", "dear")
+        self._measure(dear, last=False)
+        if self.stopped is not None:
+            raise Stopped(self.stopped.message)
+
+    @property
+    def overhead(self) -> float:
+        """Share of the time since the start that went into measuring, the first look not counted."""
+        elapsed = time.monotonic() - self._began
+        return self._spent / elapsed if elapsed > 0 else 0.0
+
+    @property
+    def log(self) -> RunLog:
+        """The log so far."""
+        return RunLog(self._name, self._header, tuple(self._epochs), tuple(self._probes), self._end, self._notes)
+
+    def audit(self, baseline: Baseline | None = None, protocol: str = "standard") -> Audit:
+        """Judge the log so far.
+
+        Args:
+            baseline: The accuracy of a trained frozen twin, or its logs.
+            protocol: ``standard`` or ``published``.
+        """
+        if isinstance(baseline, nn.Module):
+            raise BadInput("wanted the twin's logs or its accuracy, got a module; watch its training too")
+        return audit(self.log, protocol, baseline)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if kind is None or issubclass(kind, Stopped):
+            self._last_look()
+        self._finish(kind, error)
+        return kind is not None and issubclass(kind, Stopped)
+
+    def _last_look(self) -> None:
+        """The epoch that is judged is always measured in full, whatever the budget."""
+        measured = bool(self._epochs) and self._epochs[-1].epoch == self._epoch
+        probed = any(row.epoch == self._epoch and row.fidelity is not None for row in self._probes)
+        if not measured:
+            self.skipped = [epoch for epoch in self.skipped if epoch != self._epoch]
+            self._measure(dear=True, last=True)
+        elif not probed:
+            self._dear(last=True)
+
+    def _finish(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        status, reason = "finished", self._said_skipped()
+        if self._diverged():
+            status, reason = "diverged", "a state or gradient norm became non-finite"
+        elif self.stopped is not None:
+            status, reason = "stopped", self.stopped.message
+        elif kind is not None and issubclass(kind, Exception):
+            status, reason = "failed", f"{kind.__name__}: {(str(error).splitlines() or [''])[0]}"
+        elif kind is not None:
+            status, reason = "stopped", kind.__name__
+        last = self._epochs[-1].test_accuracy if self._epochs else None
+        total = time.monotonic() - self._began
+        self._add(
+            EndRow(status=status, epoch=self._epoch, reason=reason, test_accuracy=last, time_total=total)  # type: ignore[arg-type]
+        )
+
+    def _said_skipped(self) -> str | None:
+        if not self.skipped:
+            return None
+        epochs = ", ".join(map(str, self.skipped[:20])) + (", …" if len(self.skipped) > 20 else "")
+        return f"not measured after epochs {epochs}: the budget of {self._budget:.3g} of the time was spent"
+
+    def _passed_over(self) -> ProbeRow:
+        why = f"skipped: measuring would take more than {self._budget:.3g} of the time; raise budget or every"
+        fields = ("epoch row", *(name for probe in dear_probes() for name in probe.fields))
+        return ProbeRow(epoch=self._epoch, step=self._step, not_measured=dict.fromkeys(fields, why))
+
+    def _affordable(self, *looks: str) -> bool:
+        elapsed = time.monotonic() - self._began
+        cost = sum(self._cost[name] for name in looks)
+        return self._spent + cost <= self._budget * (elapsed + cost)
+
+    def _measure(self, dear: bool, last: bool) -> None:
+        began = time.monotonic()
+        subject = self._subject
+        with as_found(subject.model):
+            snapshot = subject.snapshot(self._init, self._epoch, self._step)
+            looked = look(subject, snapshot)
+            self._notes = looked.notes
+            finite = all(bool(h.isfinite().all()) for h in snapshot.seen.states)
+            if self._epoch == 0 and finite:
+                require_true_reference(snapshot)
+            given = dict(self._given)
+            if given.get("test_accuracy") is None:
+                correct = subject.correct()
+                given["test_accuracy"] = None if correct is None else float(correct.double().mean())
+            loss = float(snapshot.seen.loss.double().mean())
+            row = epoch_row(subject, looked, self._init, self._epoch, step=self._step, test_loss=loss, **given)
+        self._spend("cheap", began)
+        self._add(row)
+        if dear and finite:
+            self._dear(last)
+
+    def _dear(self, last: bool) -> None:
+        began = time.monotonic()
+        with as_found(self._subject.model):
+            snapshot = self._subject.snapshot(self._init, self._epoch, self._step)
+            row = dear_row(self._subject, snapshot, self._redraws, self._directions, keep_draws=last)
+        self._spend("dear", began)
+        self._add(row)
+
+    def _spend(self, look: str, began: float) -> None:
+        taken = time.monotonic() - began
+        self._spent += taken
+        # What a look has cost at most is what the next one is taken to cost.
+        self._cost[look] = max(self._cost[look], taken)
+
+    def _diverged(self) -> bool:
+        rows = self._epochs[-1:]
+        norms = [v for row in rows for part in (row.hidden, row.reference) if part is not None for v in part.median]
+        return any(value is None or not math.isfinite(value) for value in norms)
+
+    def _add(self, row: EpochRow | ProbeRow | EndRow) -> None:
+        if isinstance(row, EpochRow):
+            self._epochs.append(row)
+        elif isinstance(row, ProbeRow):
+            self._probes.append(row)
+        else:
+            self._end = row
+        if self._writer is not None:
+            self._writer.append(row)
+        for alert in self._monitor.on_row(self._header, row):
+            self.alerts.append(alert)
+            if alert.stop and self.stopped is None:
+                self.stopped = alert
+            if self._on_alert is not None:
+                self._on_alert(alert)
+            else:
+                logger.warning("%s", alert.message)
+
+
+def _writer(out: str | Path, file: str) -> LogWriter:
+    path = Path(out)
+    path = path if path.suffix == ".jsonl" else path / file
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(
+            f"out={path.parent.name}: cannot be made ({error.strerror}); choose a folder you can write"
+        ) from None
+    return LogWriter(path)
