@@ -28,7 +28,9 @@ def reproduce(
 
     chosen = study(name)
     if dry_run:
-        planned = plan(chosen, data_dir, device)
+        planned = plan(
+            chosen, data_dir, device, lambda number, of: typer.echo(f"timing fleet {number} of {of} ...", err=True)
+        )
         typer.echo(plan_text([members for members, _ in planned]))
         rows = [
             (str(number), *(f"{seconds:.0f} s" for seconds in (cost.train, cost.measure, cost.probe, cost.total)))

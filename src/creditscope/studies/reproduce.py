@@ -1,7 +1,7 @@
 """Reproduce a study in one go: train what is missing, audit, draw, report."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,18 +107,25 @@ def study_specs(chosen: Study, data_dir: Path | None) -> tuple[dict[str, list[Ru
     return {name: build_specs(preset(name), data.spec, data.classes) for name in chosen.presets}, data
 
 
-def plan(chosen: Study, data_dir: Path | None, device: str) -> list[tuple[list[RunSpec], Estimate]]:
+def plan(
+    chosen: Study, data_dir: Path | None, device: str, on_fleet: Callable[[int, int], None] = lambda number, of: None
+) -> list[tuple[list[RunSpec], Estimate]]:
     """The fleets of a study, each with the time it would take here, from a short calibration.
 
     Args:
         chosen: The study.
         data_dir: Where data that is not bundled lies.
         device: ``auto``, ``cpu`` or ``cuda``.
+        on_fleet: Hears which fleet of how many is being timed.
     """
     specs, data = study_specs(chosen, data_dir)
     fleets = pack(dict.fromkeys(spec for runs in specs.values() for spec in runs))
     where = pick_device(device)
-    return [(members, estimate(Fleet(members, data, default_model, where))) for members in fleets]
+    timed = []
+    for number, members in enumerate(fleets, 1):
+        on_fleet(number, len(fleets))
+        timed.append((members, estimate(Fleet(members, data, default_model, where))))
+    return timed
 
 
 def reproduce(
