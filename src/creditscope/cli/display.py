@@ -26,6 +26,7 @@ class TrainDisplay:
     """A live bar over all optimiser steps: which fleet, which epoch, what is being done."""
 
     def __init__(self) -> None:
+        console = Console(stderr=True)
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -33,7 +34,8 @@ class TrainDisplay:
             MofNCompleteColumn(),
             TextColumn("steps"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=console,
+            disable=not console.is_terminal,  # a log file wants what went wrong, not a bar
         )
         self._task = self._progress.add_task("loading", total=None)
         self._fleets = 0

@@ -100,25 +100,27 @@ def restore(fleet: Fleet, folder: Path) -> int:
     Returns:
         The epoch to go on from; 0 when there is none, the fleet then being as built.
     """
-    candidates: list[dict[int, dict[str, Tensor]]] = []
+    saved: list[dict[int, tuple[Path, dict[str, Tensor]]]] = []
     for spec in fleet.specs:
         path = checkpoint_path(folder, spec.run_id)
         found = {}
-        for file in (path, _previous(path)):
+        for file in (_previous(path), path):
             if file.exists():
                 tensors, metadata = read_checkpoint(file)
-                found[saved_epoch(file, metadata)] = tensors
-        candidates.append(found)
-    common = set.intersection(*(set(found) for found in candidates))
+                found[saved_epoch(file, metadata)] = file, tensors
+        saved.append(found)
+    common = set.intersection(*(set(found) for found in saved))
     if not common:
         return 0
     epoch = max(common)
-    for run, found in enumerate(candidates):
-        load_run(fleet, run, found[epoch])
+    for run, found in enumerate(saved):
+        file, tensors = found[epoch]
+        load_run(fleet, run, tensors)
         path = checkpoint_path(folder, fleet.specs[run].run_id)
-        if epoch != max(found):
-            _previous(path).replace(path)
-        _previous(path).unlink(missing_ok=True)
+        if file == path:
+            _previous(path).unlink(missing_ok=True)
+        else:
+            file.replace(path)
     fleet.optimiser.set_steps(epoch * fleet.steps_per_epoch)
     return epoch
 

@@ -1,0 +1,282 @@
+"""The loop: what stands in a log, when the dear set is measured, and that one run's end is not another's."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from cases import fleets
+from cases.fleets import features, spec
+
+from creditscope.engine.loop import FleetLoop
+from creditscope.engine.step import schedule_factor
+from creditscope.errors import BadFile
+from creditscope.probes.functional.movement import movement
+from creditscope.records import ProbeSpec, RunLog
+from creditscope.sweeps.local import Quiet
+
+
+def loop(folder, specs, on_row=lambda header, row: None, resume=False):
+    """Train and read the logs back, in the order of the specs asked for."""
+    FleetLoop(fleets.fleet(specs), folder, on_row, Quiet()).run(resume)
+    return [RunLog.read(folder / f"{one.run_id}.jsonl") for one in specs]
+
+
+def lines(path):
+    """Rows of a log without the clock."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in row.items() if not key.startswith("time_")} for row in rows]
+
+
+METHODS = ("bp", "bp+pen0.1", "fa", "fa-block", "dfa-rms", "dfa-rms@frozen", "dfa-rms@last2")
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    runs = [spec(method, probe=ProbeSpec(n=16, batch=6, dear=(0, 2), redraws=19, directions=4)) for method in METHODS]
+    folder = tmp_path_factory.mktemp("runs")
+    return dict(zip(METHODS, loop(folder, runs), strict=True))
+
+
+def test_the_header_says_what_a_resume_and_a_reader_need(logs):
+    fleet = fleets.fleet([spec(m) for m in METHODS])
+    headers = {method: log.header for method, log in logs.items()}
+    company = headers["bp"].fleet
+    assert sorted(company) == sorted(log.spec.run_id for log in logs.values())
+    for method, header in headers.items():
+        assert header.fleet == company
+        assert (header.path, header.threads) == ("stacked", torch.get_num_threads())
+        assert header.blocks == ["blocks.0", "blocks.1", "blocks.2"]
+        assert header.parameters == sum(p[0].numel() for p in fleet.params.values())
+        assert header.provenance["device"] == "cpu"
+        assert header.spec.injection
+        assert header.exact == {"bp": [True] * 4, "fa-block": [False] * 3 + [True]}.get(header.spec.rule, [False] * 4)
+        assert (header.spec.feedback.hash is None) == (header.spec.rule == "bp"), method
+
+
+def test_the_feedback_hash_is_of_the_matrices(logs):
+    run = spec("dfa-rms")
+    feedback = fleets.fleet([run]).feedback_of(0)
+    digest = hashlib.sha256()
+    for name in sorted(feedback):
+        digest.update(name.encode() + feedback[name].numpy().astype("<f8").tobytes())
+    assert logs["dfa-rms"].spec.feedback.hash == digest.hexdigest()
+    assert logs["dfa-rms"].spec.feedback.seed == 1
+    assert logs["dfa-rms@frozen"].spec.feedback.hash == digest.hexdigest()
+
+
+def test_dear_rows_on_schedule_and_at_the_last_epoch_only_for_a_baseline(logs):
+    dear = {method: [row.epoch for row in log.probes] for method, log in logs.items()}
+    assert dear == {method: [4] if method.endswith("@frozen") else [0, 2, 4] for method in METHODS}
+
+
+def test_null_draws_are_kept_at_the_end_only(logs):
+    kept = [row.null.draws is not None for row in logs["dfa-rms"].probes]
+    assert kept == [False, False, True]
+
+
+def test_every_epoch_has_a_row_and_the_end_is_said(logs):
+    for log in logs.values():
+        assert [row.epoch for row in log.epochs] == [0, 1, 2, 3, 4]
+        assert [row.step for row in log.epochs] == [0, 5, 10, 15, 20]
+        assert (log.end.status, log.end.epoch, log.end.reason) == ("finished", 4, None)
+        assert log.finished
+
+
+def test_rates_and_losses_are_those_of_a_plain_loop(logs):
+    for method in ("bp", "dfa-rms", "fa"):
+        log = logs[method]
+        fleet = fleets.fleet([spec(method)])
+        _, losses = fleets.alone(spec(method), features(), fleet.feedback_of(0))
+        assert [row.train_loss for row in log.epochs][1:] == pytest.approx(losses, rel=1e-9)
+        rates = [0.01 * schedule_factor("cosine", epoch, 4) for epoch in (1, 2, 3, 4)]
+        assert [row.lr for row in log.epochs][1:] == pytest.approx(rates)
+        assert log.epochs[0].lr is None
+        assert log.epochs[0].train_loss is None
+
+
+def test_scores_movement_and_correct_bits_are_those_of_the_last_weights(logs):
+    run, data = spec("dfa-rms@last2"), features()
+    made, _ = fleets.trained([run])
+    log = logs["dfa-rms@last2"]
+    model = made.task.blocks.model
+    logits = torch.func.functional_call(model, {n: p[0] for n, p in made.params.items()}, data.x_test.double())
+    correct = (logits.argmax(1) == data.y_test).numpy()
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(log.end.correct), dtype=np.uint8))[: log.end.n_test]
+    assert bits.astype(bool).tolist() == correct.tolist()
+    assert log.end.test_accuracy == log.last.test_accuracy == pytest.approx(correct.mean())
+    y = data.y_test.numpy()
+    assert log.last.balanced_accuracy == pytest.approx(np.mean([correct[y == c].mean() for c in np.unique(y)]))
+    assert log.last.test_loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, data.y_test)))
+    moved = log.last.movement
+    assert moved.trainable == [False, True, True]
+    assert moved.blocks[1] == ["blocks.1.branch.1.weight", "blocks.1.branch.3.weight"]
+    for name, value in moved.weights.items():
+        assert value == pytest.approx(float(movement(made.params[name][0], made.init[name][0])), abs=1e-9)
+    assert moved.weights["blocks.0.branch.1.weight"] == 0
+    assert moved.weights["blocks.1.branch.1.weight"] > 1e-4
+
+
+def test_random_targets_stand_in_the_log(tmp_path):
+    log = loop(tmp_path, [spec("bp", targets="random")])[0]
+    assert log.spec.targets == "random"
+    _, losses = fleets.alone(log.spec, features(), {})
+    assert log.last.train_loss == pytest.approx(losses[-1], rel=1e-9)
+
+
+# Divergence and stops
+
+FEW = ProbeSpec(n=8, batch=6, dear=(1,), redraws=3, directions=2)
+WILD = spec("bp", seed=9, lr=1e35, dtype="float32", probe=FEW)
+CALM = [spec(method, dtype="float32", probe=FEW) for method in ("bp", "dfa-rms")]
+
+
+def test_a_run_that_diverges_is_marked_and_the_others_go_on(tmp_path):
+    (tmp_path / "with").mkdir()
+    (tmp_path / "without").mkdir()
+    wild, *calm = loop(tmp_path / "with", [WILD, *CALM])
+    assert wild.end.status == "diverged"
+    assert wild.end.epoch == wild.last.epoch == 1
+    assert wild.end.reason == "the training loss became non-finite"
+    assert wild.last.train_loss is None
+    assert wild.last.nonfinite["train_loss"] == "nan"
+    assert wild.last.hidden.median == [None] * 4
+    assert wild.last.nonfinite["hidden.median[3]"] == "nan"
+    assert wild.last.cosine.status == ["not measured"] * 4
+    assert wild.probes == (), "there is nothing left to probe"
+    for beside, alone in zip(calm, loop(tmp_path / "without", CALM), strict=True):
+        assert beside.finished
+        for here, there in zip(beside.epochs[1:], alone.epochs[1:], strict=True):
+            assert here.train_loss == pytest.approx(there.train_loss, rel=1e-4)
+            assert here.hidden.median == pytest.approx(there.hidden.median, rel=1e-4)
+            assert here.test_accuracy == there.test_accuracy
+
+
+def test_a_fleet_of_diverged_runs_ends_at_once(tmp_path):
+    log = loop(tmp_path, [WILD])[0]
+    assert len(log.epochs) == 2
+
+
+def stop_at(run_id, epoch):
+    def on_row(header, row):
+        asked = header.spec.run_id == run_id and row.kind == "epoch" and row.epoch == epoch
+        return "lost: growth" if asked else None
+
+    return on_row
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_a_listener_can_stop_a_run(tmp_path, epoch):
+    stopped, other = loop(tmp_path, CALM, stop_at(CALM[0].run_id, epoch))
+    assert (stopped.end.status, stopped.end.epoch, stopped.end.reason) == ("stopped", epoch, "lost: growth")
+    assert stopped.last.epoch == epoch
+    assert other.finished
+
+
+def test_every_row_is_heard_after_it_is_written(tmp_path):
+    heard = []
+
+    def on_row(header, row):
+        heard.append(row.kind)
+        written = (tmp_path / f"{header.spec.run_id}.jsonl").read_text().splitlines()
+        assert json.loads(written[-1])["kind"] == row.kind
+
+    log = loop(tmp_path, [CALM[0]], on_row)[0]
+    assert heard == ["epoch", "epoch", "probe", "epoch", "epoch", "epoch", "probe", "end"]
+    assert len(list(log.rows())) == len(heard) + 1
+
+
+# Resume
+
+RUNS = [spec(method, dtype="float32", probe=FEW) for method in ("bp", "fa", "dfa-rms", "dfa-rms@frozen")]
+
+
+class Interrupted(Quiet):
+    """Ctrl-C in the middle of an epoch."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def step(self, fleet):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def interrupt(folder, steps, specs=RUNS, on_row=lambda header, row: None):
+    with pytest.raises(KeyboardInterrupt):
+        FleetLoop(fleets.fleet(specs), folder, on_row, Interrupted(steps)).run(resume=False)
+
+
+def all_lines(folder, specs=RUNS):
+    return [lines(folder / f"{one.run_id}.jsonl") for one in specs]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    loop(folder, RUNS)
+    return all_lines(folder)
+
+
+@pytest.mark.parametrize("steps", [2, 7, 18])
+def test_interrupted_in_mid_epoch_and_resumed_gives_the_same_log(tmp_path, whole, steps):
+    interrupt(tmp_path, steps)
+    assert len(list(tmp_path.glob("*.safetensors"))) == len(RUNS)
+    assert RunLog.read(tmp_path / f"{RUNS[0].run_id}.jsonl").end is None
+    loop(tmp_path, RUNS, resume=True)
+    assert all_lines(tmp_path) == whole
+
+
+def test_rows_past_the_checkpoint_are_cut(tmp_path, whole, monkeypatch):
+    """A kill: the logs are at epoch 2, the newest checkpoint at epoch 1."""
+    interrupt(tmp_path, 7)
+    kept = {path: path.read_bytes() for path in tmp_path.glob("*.safetensors")}
+    FleetLoop(fleets.fleet(RUNS), tmp_path, lambda header, row: None, Quiet()).run(resume=True)
+    for path, data in kept.items():
+        path.write_bytes(data)
+    for one in RUNS[1:3]:
+        path = tmp_path / f"{one.run_id}.jsonl"
+        path.write_bytes(path.read_bytes()[:-40])
+    loop(tmp_path, RUNS, resume=True)
+    assert all_lines(tmp_path) == whole
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_run_that_was_stopped_stays_stopped(tmp_path, epoch):
+    interrupt(tmp_path, 12, on_row=stop_at(RUNS[0].run_id, epoch))
+    before = lines(tmp_path / f"{RUNS[0].run_id}.jsonl")
+    logs = loop(tmp_path, RUNS, resume=True)
+    assert lines(tmp_path / f"{RUNS[0].run_id}.jsonl") == before
+    assert logs[0].end.status == "stopped"
+    assert all(log.finished for log in logs[1:])
+
+
+def test_a_log_that_lags_behind_its_checkpoint_is_refused(tmp_path):
+    interrupt(tmp_path, 12)
+    path = tmp_path / f"{RUNS[1].run_id}.jsonl"
+    rows = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(rows[:3]))
+    with pytest.raises(BadFile, match=r"fa-s1-\w+.jsonl: lacks rows up to epoch 2, where its checkpoint stands"):
+        loop(tmp_path, RUNS, resume=True)
+    path.unlink()
+    with pytest.raises(BadFile, match=r"fa-s1-\w+.jsonl: cannot be read"):
+        loop(tmp_path, RUNS, resume=True)
+
+
+def test_checkpoints_are_not_written_more_often_than_said(tmp_path, monkeypatch):
+    from creditscope.engine import loop as module
+
+    saved = []
+    monkeypatch.setattr(module.FleetState, "save", lambda state, folder: saved.append(state.epoch))
+    loop(tmp_path, RUNS[:1])
+    assert saved == [4]
+    clock = iter(range(0, 10_000, 8))
+    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
+    saved.clear()
+    (tmp_path / "b").mkdir()
+    loop(tmp_path / "b", RUNS[:1])
+    assert saved[-1] == 4
+    assert saved[:-1]
+    assert len(saved) < 5

@@ -1,0 +1,93 @@
+"""Stacked AdamW against torch's own, run by run."""
+
+import pytest
+import torch
+
+from creditscope.engine.optim import FleetAdamW, Segment
+from creditscope.records import OptimiserSpec
+
+SPEC = OptimiserSpec(lr=1.0, weight_decay=0.1, betas=(0.8, 0.95), eps=1e-6)
+BOTH = frozenset({"a", "b"})
+
+
+def stacked(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"a": (4, 3), "b": (4, 2, 2)}
+    return {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+
+
+SEGMENTS = (Segment(0, 2, 0.1, BOTH), Segment(2, 3, 0.01, BOTH), Segment(3, 4, 0.01, frozenset({"b"})))
+
+
+def grads_of(full):
+    return {(name, s.start): g[s.start : s.stop] for name, g in full.items() for s in SEGMENTS}
+
+
+def test_each_run_is_torchs_adamw():
+    params = stacked()
+    before = {name: p.clone() for name, p in params.items()}
+    fleet = FleetAdamW(params, SEGMENTS, SPEC)
+    rates = {0: 0.1, 1: 0.1, 2: 0.01, 3: 0.01}
+    plain = {run: {n: p[run].clone() for n, p in before.items() if run < 3 or n == "b"} for run in range(4)}
+    each = {
+        run: torch.optim.AdamW(
+            leaves.values(), lr=rates[run], betas=SPEC.betas, eps=SPEC.eps, weight_decay=0.1, foreach=False
+        )
+        for run, leaves in plain.items()
+    }
+    for step in range(7):
+        factor = 1 / (step + 1)
+        fleet.schedule(factor)
+        full = stacked(seed=step + 1)
+        fleet.step(grads_of(full))
+        for run, optimiser in each.items():
+            optimiser.param_groups[0]["lr"] = rates[run] * factor
+            for name, p in plain[run].items():
+                p.grad = full[name][run]
+            optimiser.step()
+    for run, leaves in plain.items():
+        for name, p in leaves.items():
+            torch.testing.assert_close(params[name][run], p, rtol=1e-12, atol=1e-12)
+    assert torch.equal(params["a"][3], before["a"][3]), "what does not train does not decay either"
+    assert not fleet.first["a"][3].any()
+
+
+def test_steps_can_be_set_as_after_a_checkpoint():
+    params = stacked()
+    fleet = FleetAdamW(params, SEGMENTS, SPEC)
+    for step in range(3):
+        fleet.step(grads_of(stacked(step)))
+    other_params = {name: p.clone() for name, p in params.items()}
+    other = FleetAdamW(other_params, SEGMENTS, SPEC)
+    for ours, theirs in ((other.first, fleet.first), (other.second, fleet.second)):
+        for name in ours:
+            ours[name].copy_(theirs[name])
+    other.set_steps(3)
+    for one in (fleet, other):
+        one.step(grads_of(stacked(9)))
+    assert all(torch.equal(params[name], other_params[name]) for name in params)
+    assert float(other.steps) == 4
+
+
+def test_tensors_are_all_that_a_step_changes():
+    params = stacked()
+    fleet = FleetAdamW(params, SEGMENTS, SPEC)
+    kept = [t.clone() for t in (*params.values(), *fleet.tensors)]
+    fleet.step(grads_of(stacked(1)))
+    once = [t.clone() for t in (*params.values(), *fleet.tensors)]
+    for tensor, old in zip((*params.values(), *fleet.tensors), kept, strict=True):
+        tensor.copy_(old)
+    fleet.step(grads_of(stacked(1)))
+    assert all(torch.equal(a, b) for a, b in zip((*params.values(), *fleet.tensors), once, strict=True))
+
+
+@pytest.mark.parametrize("run", [0, 2])
+def test_the_last_update_leaves_the_decay_out(run):
+    params = stacked()
+    fleet = FleetAdamW(params, SEGMENTS, SPEC)
+    for step in range(3):
+        before = params["a"][run].clone()
+        fleet.step(grads_of(stacked(step)))
+    lr = (0.1, 0.1, 0.01)[run]
+    moved = params["a"][run] - before * (1 - lr * 0.1)
+    torch.testing.assert_close(fleet.last_update("a", run, lr), moved, rtol=1e-9, atol=1e-12)
