@@ -162,14 +162,17 @@ def epoch_row(subject: Subject, looked: Looked, init: Params | None, epoch: int,
     return EpochRow(epoch=epoch, movement=moved, **looked.fields, **given)
 
 
-def require_true_reference(snapshot: Snapshot) -> None:
+def require_true_reference(snapshot: Snapshot, looked: Looked) -> None:
     """Refuse a model whose reference is not the slope of its loss: something in its forward hides the gradient.
 
     The predicted change ⟨g, v⟩ along random directions is compared with central differences in float64.
 
     Args:
         snapshot: The model now.
+        looked: What was seen of it; without references, or in a diverged net, there is nothing to compare.
     """
+    if "reference" not in looked.fields or not all(bool(h.isfinite().all()) for h in snapshot.seen.states):
+        return
     twin = exact_twin(snapshot)
     batch = twin.batches[0]
     n = len(batch.x)

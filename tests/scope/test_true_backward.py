@@ -1,0 +1,109 @@
+"""The true gradient through every way to bend a backward pass, against the same net written plainly."""
+
+import pytest
+import torch
+from scope.nets import FeedbackNet, samples
+from torch import nn
+from torch.nn import functional
+
+from creditscope.blocks import Task, observe
+from creditscope.blocks.rule import Batch
+from creditscope.scope.losses import cross_entropy
+from creditscope.scope.true_backward import TrueBlocks, true_backward
+
+
+class Bent(nn.Module):
+    """A residual block whose backward is bent in one of several ways; its forward is h + tanh(Wh)."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.linear, self.how = nn.Linear(8, 8).double(), how
+        if how == "module hook":
+            self.linear.register_full_backward_hook(lambda module, grad_in, grad_out: (grad_in[0] * 0,))
+
+    def forward(self, h):
+        inner = self.linear(h.detach() if self.how == "detach" else h)
+        if self.how == "tensor hook" and inner.requires_grad:
+            inner.register_hook(lambda g: g * 0)
+        if self.how == "new-style function":
+            inner = Zeroed.apply(inner)
+        return h + torch.tanh(inner)
+
+
+class Zeroed(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 1.0
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 0
+
+
+def plain_gradients(blocks, head, x, y):
+    states = [x.requires_grad_()]
+    for block in blocks:
+        states.append(states[-1] + torch.tanh(functional.linear(states[-1], block.linear.weight, block.linear.bias)))
+        states[-1].retain_grad()
+    functional.cross_entropy(head(states[-1]), y, reduction="sum").backward()
+    return [h.grad for h in states]
+
+
+@pytest.mark.parametrize("how", ["nothing", "detach", "tensor hook", "module hook", "new-style function"])
+def test_the_reference_is_the_slope_of_the_forward(how):
+    torch.manual_seed(0)
+    blocks, head = nn.ModuleList(Bent(how) for _ in range(3)), nn.Linear(8, 4).double()
+    model = nn.Sequential(*blocks, head)
+    x, y = torch.randn(7, 8, dtype=torch.float64), torch.randint(4, (7,))
+    task = Task.of(TrueBlocks.of(model, ["0", "1", "2"]), cross_entropy, x[:2])
+    params = {name: p.detach() for name, p in model.named_parameters()}
+    seen = observe(task, params, None, {}, Batch(x, y))
+    for g, wanted in zip(seen.references, plain_gradients(blocks, head, x.clone(), y), strict=True):
+        torch.testing.assert_close(g, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_a_custom_function_is_inlined():
+    model = FeedbackNet().double()
+    x, y = samples()
+    x = x.double()
+    task = Task.of(TrueBlocks.of(model), cross_entropy, x[:2])
+    params = {name: p.detach() for name, p in model.named_parameters()}
+    g = observe(task, params, None, {}, Batch(x, y)).references
+    with torch.no_grad():
+        states = task.blocks.forward({**params, **task.buffers}, x).states
+    for level, h in enumerate(states):
+        h = h.detach().requires_grad_()
+        wanted = torch.autograd.grad(functional.cross_entropy(model.true_logits(level, h), y, reduction="sum"), h)[0]
+        torch.testing.assert_close(g[level], wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_everything_is_put_back_after_an_exception():
+    model = nn.Sequential(Bent("module hook"))
+    apply = torch.autograd.Function.__dict__["apply"]
+    hooks = dict(model[0].linear._backward_hooks)
+    inside = []
+    try:
+        with true_backward(model):
+            inside.append(len(model[0].linear._backward_hooks))
+            raise KeyError
+    except KeyError:
+        inside.append(len(model[0].linear._backward_hooks))
+    assert inside == [0, 1]
+    assert torch.autograd.Function.__dict__["apply"] is apply
+    assert dict(model[0].linear._backward_hooks) == hooks
+    x = torch.ones(2, requires_grad=True)
+    x.detach().sum()
+    (x * 2).register_hook(lambda g: g)
+    assert not x.detach().requires_grad
+
+
+def test_a_state_given_in_is_not_written_into():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 2))
+    cut = TrueBlocks.of(model, ["0"])
+    h = -torch.ones(2, 3)
+    cut.tail(dict(model.named_parameters()), 1, h, torch.zeros(2, 3))
+    assert torch.equal(h, -torch.ones(2, 3))
