@@ -6,16 +6,17 @@ from statistics import fmean
 from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Outcome
 from creditscope.protocol.checks.direction import last_probe
-from creditscope.protocol.present import Section, decisions_table, heading, render, verdict_table
+from creditscope.protocol.present import Section, heading, render
 from creditscope.protocol.words import counted, listed, number, quantity
 from creditscope.records.rows import Gamma, Numbers, ProbeRow
 from creditscope.records.table import Table, latex, markdown
-from creditscope.report.labels import Names, name_cells
+from creditscope.report.labels import name_cells
 from creditscope.report.quantities import QUANTITIES
 from creditscope.report.recipe import NOT_STATED, entry
+from creditscope.report.sections import decision_table, verdicts
 
 _FORMULAS = {
-    "bp": "c_l = ∂ℓ/∂h_l, carried back exactly",
+    "bp": "c_l = g_l: the true gradient, carried back exactly",
     "fa": "the backward pass of BP with every weight W replaced by a fixed random B of its shape",
     "fa-exact-head": "the backward pass of BP with every weight but the head's replaced by a fixed random B",
     "fa-block": "c_L = g_L; c_l = c_{l+1}·M_l with fixed random M_l",
@@ -118,10 +119,15 @@ def per_layer_table(cell: JudgedCell, label: str | None = None) -> Table:
 def tables_markdown(audit: Audit) -> str:
     """The audit, the form and the per-layer table of every claim, in Markdown."""
     names = name_cells(audit)
-    parts = [f"# {markdown(heading(audit))}", verdict_table(audit).to_markdown(), decisions_table(audit).to_markdown()]
-    for group, cell, label in _claims(names):
-        parts += [f"## {markdown(label)}", *([markdown(group)] if len(names.groups) > 1 else [])]
-        parts += [reporting_form(cell, audit, label).to_markdown(), per_layer_table(cell, label).to_markdown()]
+    parts = [f"# {markdown(heading(audit))}"]
+    if len(names.groups) > 1:
+        parts.append("\n".join(f"- {markdown(group)}" for group in names.groups))
+    parts += [verdicts(audit, names).to_markdown(), decision_table(audit, names).to_markdown()]
+    for named in names.claims:
+        label = names.full(named)
+        parts.append(f"## {markdown(label)}")
+        parts.append(reporting_form(named.judged, audit, label).to_markdown())
+        parts.append(per_layer_table(named.judged, label).to_markdown())
     if audit.skipped:
         parts += ["## Skipped files", "\n".join(f"- {markdown(s.file)}: {markdown(s.why)}" for s in audit.skipped)]
     return "\n\n".join(parts) + "\n"
@@ -131,19 +137,16 @@ def tables_latex(audit: Audit) -> str:
     """The same in LaTeX, with booktabs, to be read by ``input`` in an appendix."""
     names = name_cells(audit)
     parts = ["% Needs \\usepackage{booktabs,textcomp}", "\\begingroup\\footnotesize"]
-    parts.append(render([Section(heading(audit), verdict_table(audit))], "latex"))
-    for group, cell, label in _claims(names):
-        title = f"{label} ({group})" if len(names.groups) > 1 else label
-        form = reporting_form(cell, audit, title).to_latex()
+    title = "; ".join([heading(audit), *(names.groups if len(names.groups) > 1 else ())])
+    parts.append(render([Section(title, verdicts(audit, names))], "latex"))
+    for named in names.claims:
+        label = names.full(named)
+        form = reporting_form(named.judged, audit, label).to_latex()
         # The entries are sentences: let the second column break lines.
         parts.append(form.replace(r"\begin{tabular}{ll}", r"\begin{tabular}{lp{0.68\linewidth}}", 1))
-        parts.append(per_layer_table(cell, title).to_latex())
+        parts.append(per_layer_table(named.judged, label).to_latex())
     parts += [f"% skipped {latex(skipped.file)}: {latex(skipped.why)}" for skipped in audit.skipped]
     return "\n\n".join([*parts, "\\endgroup"]) + "\n"
-
-
-def _claims(names: Names) -> list[tuple[str, JudgedCell, str]]:
-    return [(names.groups[named.group], named.judged, named.label) for named in names.claims]
 
 
 def _aggregation(cell: JudgedCell) -> str:

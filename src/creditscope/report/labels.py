@@ -40,15 +40,15 @@ class Names:
 
     Args:
         cells: By experiment, claims first, backprop first.
-        groups: Name of each experiment.
+        groups: Name of each experiment; it begins with a letter where there are several.
     """
 
     cells: tuple[Named, ...]
     groups: tuple[str, ...]
 
     def full(self, named: Named) -> str:
-        """The label, with the experiment where there is more than one."""
-        return named.label if len(self.groups) == 1 else f"{named.label} ({self.groups[named.group]})"
+        """The label, with the experiment's letter where there is more than one."""
+        return named.label if len(self.groups) == 1 else f"{named.label} ({letter(named.group)})"
 
     @property
     def claims(self) -> tuple[Named, ...]:
@@ -68,7 +68,8 @@ def name_cells(audit: Audit) -> Names:
     # The experiment with most claims is read first.
     order = sorted(sizes, key=lambda key: (-claims[key], -sizes[key]))
     specs = [next(c.cell.spec for c in audit.cells if keys[id(c)] == key) for key in order]
-    groups = _distinct([_describe(spec) for spec in specs])
+    described = _distinct([_describe(spec) for spec in specs])
+    groups = [f"{letter(i)}: {text}" for i, text in enumerate(described)] if len(order) > 1 else described
     found: list[Named] = []
     for index, key in enumerate(order):
         members = sorted((c for c in audit.cells if keys[id(c)] == key), key=_reading_order)
@@ -80,6 +81,11 @@ def name_cells(audit: Audit) -> Names:
             dash = 2 if cell.verdict is None else 1 if cell.cell.spec.penalty else 0
             found.append(Named(cell, label, index, colour, dash))
     return Names(tuple(found), tuple(groups))
+
+
+def letter(index: int) -> str:
+    """A to Z, then A1 to Z1 and so on."""
+    return chr(ord("A") + index % 26) + (str(index // 26) if index >= 26 else "")
 
 
 def _experiment(spec: RunSpec) -> str:

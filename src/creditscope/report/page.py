@@ -139,11 +139,12 @@ def _page(result: Audit, command: str | None) -> str:
 def _command(result: Audit) -> str:
     """The command line that makes the page again where the logs lie."""
     logs = [run.name for cell in result.cells for run in cell.cell.runs]
-    numbers = {cell.cell.baseline.accuracy for cell in result.claims if cell.cell.baseline} - {None}
-    options = [f"--baseline={number:g}" for number in numbers]
-    options += [f"--set={name}={value:g}" for name, value in result.protocol.overrides]
+    baselines = [cell.cell.baseline for cell in result.claims if cell.cell.baseline is not None]
+    numbers = {baseline.accuracy for baseline in baselines if baseline.accuracy is not None}
+    options = [f"--baseline={number!r}" for number in sorted(numbers)]
+    options += [f"--set={name}={value!r}" for name, value in result.protocol.overrides]
     assumed = {"blocks": result.assume.blocks, "h0": result.assume.h0, "ratio": result.assume.ratio}
-    options += [f"--assume={name}={value:g}" for name, value in assumed.items() if value is not None]
+    options += [f"--assume={name}={value!r}" for name, value in assumed.items() if value is not None]
     words = ["creditscope", "report", *logs, f"--protocol={result.protocol.name}", *options, "--out=report.html"]
     return shlex.join(words)
 

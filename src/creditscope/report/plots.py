@@ -37,7 +37,7 @@ PLOTS = (
     ),
     Plot("plot-movement", ("stillest", "movement"), "epochs", ("movement",)),
     Plot("plot-advisory", ("probe_accuracy", "drift", "participation"), "layers", ("drift", "representation")),
-    Plot("plot-accuracy", ("accuracy", "test_loss", "train_loss"), "epochs", _LIVE, baselines=True),
+    Plot("plot-accuracy", ("accuracy", "test_loss", "train_loss"), "epochs", _LIVE),
     Plot("plot-stream", ("hidden",), "epochs", _LIVE),
     Plot("plot-gradient", ("reference", "gain"), "epochs", _LIVE),
     Plot("plot-gamma", ("gamma_published", "gamma_acting", "gamma_deep"), "epochs", _LIVE),

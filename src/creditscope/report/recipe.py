@@ -59,7 +59,11 @@ def entry(spec: RunSpec, field: str) -> str:
         mark = f", test set {value['hash_test'][:8]}" if value["hash_test"] else ""
         return f"{value['name']}{sizes}{mark}"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_word(part)}" for key, part in value.items() if part is not None)
+        return ", ".join(
+            _word(part) if key == "name" else f"{key.replace('_', ' ')} {_word(part)}"
+            for key, part in value.items()
+            if part is not None
+        )
     return _word(value)
 
 
@@ -97,4 +101,4 @@ def provenance_table(names: Names) -> Table:
         )
         where = ", ".join(f"{key} {value}" for key, value in facts) or NOT_STATED
         rows.append((str(len(runs)), where, when, "; ".join(sources) or "–"))
-    return Table(("runs", "versions and device", "begun", "imported from"), tuple(rows), ("right",))
+    return Table(("runs", "versions and device", "begun", "imported from"), tuple(rows))

@@ -5,7 +5,7 @@ from typing import Any
 
 from creditscope.protocol.audit import Audit
 from creditscope.protocol.check import Outcome, Ruling
-from creditscope.protocol.present import decisions_table, stays_table, timeline_table
+from creditscope.protocol.present import decisions_table, stays_table, timeline_table, verdict_table
 from creditscope.protocol.words import counted, listed, number, quantity, span
 from creditscope.records.table import Align, Table
 from creditscope.report.labels import Named, Names
@@ -132,6 +132,12 @@ def usual_pair(names: Names) -> str:
     return f"{text}; of these, {len(back)} {'is' if len(back) == 1 else 'are'} walked back here: {shown}."
 
 
+def verdicts(audit: Audit, names: Names) -> Table:
+    """The audit's verdict table, baselines too, under the page's names."""
+    by_cell = {id(named.judged): named for named in names.cells}
+    return _relabel(verdict_table(audit), [[by_cell[id(cell)]] for cell in audit.cells], names)
+
+
 def decision_table(audit: Audit, names: Names) -> Table:
     """What each way of judging says, under the page's names."""
     return _relabel(decisions_table(audit), [[cell] for cell in _order(audit, names)], names)
@@ -218,23 +224,17 @@ def _known(value: float | None, outcome: Outcome) -> str:
 
 def _blocks_table(names: Names) -> Table:
     """The blocks that the direction check judges, pooled over seeds."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for named in names.claims:
         blocks: list[dict[str, Any]] = next(
             (o.details.get("blocks", []) for o in named.judged.outcomes if o.name == "direction"), []
         )
-        rows += [
-            (
-                names.full(named),
-                str(block["block"]),
-                _plain(block["cosine"]),
-                _plain(block["p"]),
-                _plain(block["p_holm"]),
-                _plain(block["null_mean"]),
-                "exact by construction" if block["standing"] == "exact" else block["why"] or "",
-            )
-            for block in blocks
-        ]
+        exact = [str(block["block"]) for block in blocks if block["standing"] == "exact"]
+        if exact:
+            rows.append((names.full(named), ", ".join(exact), "–", "–", "–", "–", "exact by construction, not counted"))
+        for block in (block for block in blocks if block["standing"] != "exact"):
+            numbers = (_plain(block[key]) for key in ("cosine", "p", "p_holm", "null_mean"))
+            rows.append((names.full(named), str(block["block"]), *numbers, block["why"] or ""))
     return Table(("method", "block", "cosine", "p", "p (Holm)", "null mean", "note"), tuple(rows))
 
 

@@ -185,8 +185,8 @@ def _lines(quantities: Iterable[str], audit: Audit, names: Names) -> dict[str, l
         if (name in QUANTITIES and QUANTITIES[name].angle) or name in (MARGIN, "rho", "nudge"):
             lines.append({"value": 0, "label": ""})
         if name == "accuracy":
-            levels = {named.judged.decision.chance for named in names.cells} - {None}
-            lines += [{"value": level, "label": f"chance {number(level)}"} for level in levels]
+            levels = {level for named in names.cells if (level := named.judged.decision.chance) is not None}
+            lines += [{"value": level, "label": f"chance {number(level)}"} for level in sorted(levels)]
         if lines:
             found[name] = lines
     return found

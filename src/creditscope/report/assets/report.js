@@ -50,8 +50,8 @@
   function swatch(index) {
     return make("span", { class: "swatch", "data-cell": String(index), "aria-hidden": "true" });
   }
-  function paintSwatches() {
-    document.querySelectorAll(".swatch").forEach((node) => {
+  function paintSwatches(within) {
+    (within || document).querySelectorAll(".swatch").forEach((node) => {
       const cell = data.cells[Number(node.dataset.cell)];
       node.style.borderTopColor = colour(cell);
       node.style.borderTopStyle = CSS_DASHES[cell.dash];
@@ -104,6 +104,7 @@
       this.host = document.getElementById(spec.id);
       this.bar = document.getElementById(spec.id + "-bar");
       this.said = document.getElementById(spec.id + "-said");
+      this.legend = document.getElementById(spec.id + "-legend");
       this.state = { quantity: spec.quantities[0], view: spec.view, layers: null, epoch: null, log: null, logx: false, degrees: false, band: true };
       this.host.addEventListener("keydown", (event) => this.key(event));
       this.host.addEventListener("blur", () => this.hide());
@@ -232,6 +233,7 @@
       this.host.replaceChildren();
       const { xs, list, dropped } = this.collect();
       this.list = list; this.xs = xs;
+      this.legend.replaceChildren();
       this.host.dataset.series = String(list.length);
       this.host.dataset.log = String(Boolean(this.state.log));
       this.host.dataset.first = list.length ? JSON.stringify(list[0].y) : "[]";
@@ -259,6 +261,7 @@
         bands.push({ series: [high, low], fill: colour(data.cells[item.run.cell]) + "2b" });
       });
       const labelled = width > 560;
+      if (!labelled) unique(list.map((item) => item.run.cell)).forEach((cell) => this.legend.append(make("span", { class: "item" }, swatch(cell), document.createTextNode(data.cells[cell].label))));
       const ink = css("--soft"), grid = css("--grid");
       const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif" };
       const longest = labelled ? Math.min(210, 24 + 7 * Math.max(...list.map((item) => this.name(item).length))) : 12;
@@ -285,7 +288,7 @@
         },
         axes: [
           { ...axis, label: layersView ? `${place} (epoch ${this.epochs[state.epoch]})` : "epoch", labelSize: 18, size: 34, splits: layersView ? () => xs : undefined, values: layersView ? (_, splits) => splits.map((v) => (place === "state" ? "h" + v : String(v))) : (_, splits) => splits.map((v) => (v === null || v % 1 ? "" : String(v))) },
-          { ...axis, label: quantity.label + (state.degrees ? " (degrees)" : ""), labelSize: 20, size: 58, values: (_, splits) => splits.map((v) => (v === null ? "" : state.log && wide ? power(v) : format(v))) },
+          { ...axis, label: state.degrees ? "angle in degrees" : quantity.label, labelSize: 20, size: 58, values: (_, splits) => splits.map((v) => (v === null ? "" : state.log && wide ? power(v) : format(v))) },
         ],
         series, bands,
         hooks: {
@@ -296,6 +299,7 @@
       this.tip = make("div", { class: "tip", hidden: true });
       this.host.append(this.tip);
       this.host.querySelector("canvas").setAttribute("aria-hidden", "true");
+      paintSwatches(this.legend);
     }
 
     // Thresholds, firing epochs and the names of the lines, drawn on the canvas.
@@ -312,9 +316,8 @@
         ctx.setLineDash(line.label ? [6 * ratio, 4 * ratio] : [1 * ratio, 3 * ratio]);
         ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
         if (line.label) {
-          ctx.fillStyle = css("--ink"); ctx.textAlign = "left"; ctx.textBaseline = "bottom";
-          ctx.fillText(line.label, bbox.left + 6 * ratio, y - 3 * ratio);
-          ctx.textBaseline = "middle";
+          ctx.textAlign = "left";
+          this.write(ctx, line.label, bbox.left + 6 * ratio, y - 9 * ratio, css("--ink"), ratio);
         }
       }
       ctx.setLineDash([]);
@@ -322,8 +325,17 @@
       if (labelled) this.endLabels(u, ctx, list, ratio);
       ctx.restore();
     }
+    // Text with a rim in the colour of the paper, so that it stays readable on lines.
+    write(ctx, text, x, y, fill, ratio) {
+      ctx.setLineDash([]);
+      ctx.lineJoin = "round"; ctx.lineWidth = 4 * ratio; ctx.strokeStyle = css("--card");
+      ctx.strokeText(text, x, y);
+      ctx.fillStyle = fill;
+      ctx.fillText(text, x, y);
+    }
     marks(u, ctx, list, ratio) {
-      const written = new Set();
+      const written = new Set(), taken = [];
+      const names = [];
       for (const item of list) {
         for (const check of this.spec.marks) {
           const fired = item.run.fires[check];
@@ -335,13 +347,19 @@
           ctx.strokeStyle = css("--card"); ctx.lineWidth = ratio;
           ctx.beginPath(); ctx.moveTo(x, y - 2 * ratio); ctx.lineTo(x - size, y - size * 2.2); ctx.lineTo(x + size, y - size * 2.2); ctx.closePath(); ctx.fill(); ctx.stroke();
           const key = item.run.cell + check;
-          if (!written.has(key) && this.spec.marks.length > 1) {
-            written.add(key);
-            ctx.textAlign = "center";
-            const lines = [...written].filter((k) => k.startsWith(String(item.run.cell))).length;
-            ctx.fillText(check, x, y - size * 2.2 - 8 * ratio - 12 * ratio * ((lines - 1) % 3));
-          }
+          if (!written.has(key) && this.spec.marks.length > 1) { written.add(key); names.push({ check, x, y: y - size * 2.2 - 8 * ratio, fill: ctx.fillStyle }); }
         }
+      }
+      // A name that would cover another moves up; at the top edge it stays away.
+      ctx.textAlign = "center";
+      for (const name of names) {
+        const half = ctx.measureText(name.check).width / 2 + 2 * ratio, tall = 13 * ratio;
+        const covers = () => taken.some((box) => Math.abs(box.x - name.x) < box.half + half && Math.abs(box.y - name.y) < tall);
+        while (covers() && name.y > u.bbox.top) name.y -= tall / 2;
+        if (covers() || name.y < u.bbox.top - 4 * ratio) continue;
+        const x = Math.max(u.bbox.left + half, Math.min(name.x, u.bbox.left + u.bbox.width - half));
+        taken.push({ x, y: name.y, half });
+        this.write(ctx, name.check, x, name.y, name.fill, ratio);
       }
     }
     endLabels(u, ctx, list, ratio) {
@@ -395,7 +413,7 @@
         this.tip.append(make("div", {}, swatch(row.cell), make("span", { class: "label" }, row.text), make("span", {}, text)));
       }
       this.tip.hidden = !rows.length;
-      paintSwatches();
+      paintSwatches(this.tip);
       const box = this.host.getBoundingClientRect(), over = u.over.getBoundingClientRect();
       const x = over.left - box.left + u.cursor.left, right = x > box.width / 2;
       this.tip.style.left = right ? Math.max(4, x - this.tip.offsetWidth - 14) + "px" : x + 14 + "px";
