@@ -71,10 +71,10 @@ class FleetLoop:
         start = restore(self.fleet, self.folder) if resume else 0
         if resume:
             self._reopen_logs(start)
+        if start == 0:
+            self._measure(0, None, time.monotonic())
         boundary = FleetState(self.fleet, start)
         try:
-            if start == 0:
-                self._measure(0, None, time.monotonic())
             for epoch in range(start + 1, epochs + 1):
                 if not self.active:
                     break

@@ -49,7 +49,7 @@ def probe_checkpoint(
     if spec.data is None or spec.probe is None:
         raise BadFile(f"{path.name}: its spec names no data or no probe; only runs of our engine can be measured again")
     dataset = load_data(data or spec.data.name, data_dir)
-    if dataset.spec.hash_test != spec.data.hash_test:
+    if (dataset.spec.hash_train, dataset.spec.hash_test) != (spec.data.hash_train, spec.data.hash_test):
         raise BadInput(f"data {dataset.name!r} is not what this run was trained on (its content hash differs)")
     fleet = Fleet([spec], dataset, model or default_model, pick_device(device))
     load_run(fleet, 0, tensors)
