@@ -122,7 +122,7 @@ def _paint_pairs(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
             _bar(axes, x, 0.38, bar, *_PAIR[bar.series])
             top = max(bar.y if bar.high is None else bar.high, 0.0)
             axes.annotate(
-                f"{bar.y:.2f}".replace("-", "−"),
+                f"{bar.y:z.2f}".replace("-", "−"),
                 (x, top),
                 xytext=(0, 2),
                 textcoords="offset points",

@@ -38,7 +38,15 @@ class DataSpec(Frozen):
 
 
 class OptimiserSpec(Frozen):
-    """The optimiser and its constants; ``lr`` is the value before the schedule."""
+    """The optimiser and its constants.
+
+    Args:
+        name: Which optimiser.
+        lr: Learning rate before the schedule.
+        weight_decay: Decoupled decay, on all trained parameters.
+        betas: Decay rates of the two moments.
+        eps: Added to the root of the second moment.
+    """
 
     name: Literal["adamw"] = "adamw"
     lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
