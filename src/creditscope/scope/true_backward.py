@@ -43,15 +43,16 @@ class TrueBlocks(Blocks):
             replace: State l is replaced by this one.
             cut: Whether each state is detached as it goes on.
         """
+        # A layer that counts its calls in a buffer: torch.func refuses to change what it did not make.
+        buffers = {name: params.get(name, buffer).clone() for name, buffer in self.model.named_buffers()}
+        full = {**params, **buffers}
         if cut:
             # A rule's own local pass: the detaching is ours, and so is the backward.
-            return super().forward(params, x, taps=taps, replace=replace, cut=True)
+            return super().forward(full, x, taps=taps, replace=replace, cut=True)
         # A layer that works in place must not write into a state that is used again.
         fresh = None if replace is None else {level: h.clone() for level, h in replace.items()}
-        # Likewise a layer that counts its calls in a buffer: torch.func refuses to change what it did not make.
-        buffers = {name: params.get(name, buffer).clone() for name, buffer in self.model.named_buffers()}
         with true_backward(self.model):
-            return super().forward({**params, **buffers}, x, taps=taps, replace=fresh)
+            return super().forward(full, x, taps=taps, replace=fresh)
 
 
 @contextmanager

@@ -1,0 +1,91 @@
+"""The reference must be the slope of the loss; the header says what is known and no more."""
+
+import pytest
+import torch
+from scope.nets import FeedbackNet, Net, samples
+from torch import nn
+
+import creditscope as cs
+from creditscope.errors import BadInput
+from creditscope.scope import backward_credit
+
+FAST = {"redraws": 0, "directions": 1}
+
+
+class Hidden(nn.Module):
+    """h + tanh(Wh), the branch out of autograd's sight."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.linear, self.how = nn.Linear(8, 8), how
+
+    def forward(self, h):
+        if self.how == "no_grad":
+            with torch.no_grad():
+                f = 3 * torch.tanh(self.linear(h))
+        else:
+            f = 3 * torch.tanh(self.linear(h.data))
+        return h + f + 0 * self.linear(h)
+
+
+@pytest.mark.parametrize("how", ["no_grad", "data"])
+def test_a_gradient_hidden_from_autograd_is_refused(how):
+    torch.manual_seed(0)
+    blocks = nn.ModuleList(Hidden(how) for _ in range(2))
+    model = nn.Sequential(nn.Linear(6, 8), *blocks, nn.Linear(8, 4))
+    with pytest.raises(BadInput, match=r"wanted the true gradient as reference, but at state 0 autograd disagrees"):
+        cs.audit_model(model, loader=samples(), blocks=["1", "2"], **FAST)
+
+
+def test_the_header_says_what_is_known():
+    model = Net()
+    header = cs.audit_model(model, loader=samples(), name="mine", seed=7, **FAST).claims[0].cell.runs[0].header
+    spec = header.spec
+    assert (spec.rule, spec.origin, spec.model, spec.depth, spec.width) == ("mine", "watch", "Net", 3, 8)
+    assert (spec.classes, spec.seed, spec.dtype, spec.view, spec.train_last) == (4, 7, "float32", "flat", "all")
+    assert spec.optimiser is None
+    assert spec.epochs is None
+    assert header.exact == [False] * 4
+    assert header.parameters == sum(p.numel() for p in model.parameters())
+    assert spec.probe.n == 48
+
+
+def test_something_that_by_passes_the_blocks_is_said():
+    torch.manual_seed(0)
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Linear(6, 8), nn.Linear(8, 4)
+            self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+        def forward(self, x):
+            h = self.embed(x)
+            for block in self.blocks:
+                h = h + torch.tanh(block(h))
+            return self.head(h)
+
+    log = cs.audit_model(Around(), loader=samples(), **FAST).claims[0].cell.runs[0]
+    assert any("something by-passes the blocks" in note for note in log.problems)
+
+
+def test_a_net_that_has_diverged_is_walked_back_not_refused():
+    model = Net()
+    with torch.no_grad():
+        model.blocks[1].linear.weight.fill_(float("nan"))
+    audit = cs.audit_model(model, loader=samples(), **FAST)
+    assert str(audit.claims[0].verdict.kind) == "walked back"
+    assert "diverged" in audit.claims[0].outcomes[0].reason
+
+
+def test_an_audit_is_the_same_twice():
+    model = FeedbackNet()
+
+    def one():
+        credit = backward_credit(model, feedback=model.feedback_names, redraws=5)
+        log = cs.audit_model(model, loader=samples(), credit=credit, **FAST).claims[0].cell.runs[0]
+        return log.epochs[0], log.probes[0].model_copy(update={"time_probe": None})
+
+    first = one()
+    torch.manual_seed(99)
+    assert one() == first
