@@ -1,6 +1,7 @@
 """The reporting form and the per-layer table of a judged cell, ready for an appendix, as Markdown or LaTeX."""
 
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean
 
 from creditscope.protocol.audit import Audit, JudgedCell
@@ -129,7 +130,10 @@ def tables_markdown(audit: Audit) -> str:
         parts.append(reporting_form(named.judged, audit, label).to_markdown())
         parts.append(per_layer_table(named.judged, label).to_markdown())
     if audit.skipped:
-        parts += ["## Skipped files", "\n".join(f"- {markdown(s.file)}: {markdown(s.why)}" for s in audit.skipped)]
+        parts += [
+            "## Skipped files",
+            "\n".join(f"- {markdown(Path(s.file).name)}: {markdown(s.why)}" for s in audit.skipped),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -145,7 +149,7 @@ def tables_latex(audit: Audit) -> str:
         # The entries are sentences: let the second column break lines.
         parts.append(form.replace(r"\begin{tabular}{ll}", r"\begin{tabular}{lp{0.68\linewidth}}", 1))
         parts.append(per_layer_table(named.judged, label).to_latex())
-    parts += [f"% skipped {latex(skipped.file)}: {latex(skipped.why)}" for skipped in audit.skipped]
+    parts += [f"% skipped {latex(Path(skipped.file).name)}: {latex(skipped.why)}" for skipped in audit.skipped]
     return "\n\n".join([*parts, "\\endgroup"]) + "\n"
 
 

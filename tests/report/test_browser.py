@@ -1,0 +1,306 @@
+"""The page in a real browser: nothing is asked for, every control works, by hand, by key, on paper and on a phone."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from report.cases import Page
+
+from creditscope.records import HeaderRow
+from creditscope.report import write_report
+
+pytestmark = pytest.mark.browser
+HOSTILE = "<script>document.title='owned'</script>\"'</style>&amp;漢字\u202e" + "n" * 300
+PHONE = {"width": 390, "height": 844}
+
+
+def series(tab, plot):
+    return int(tab.locator(f"#{plot}").get_attribute("data-series"))
+
+
+def first(tab, plot):
+    """The values of the first line that is drawn."""
+    return json.loads(tab.locator(f"#{plot}").get_attribute("data-first"))
+
+
+def overflow(tab):
+    return tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def ink(tab, plot):
+    """How many pixels of a plot's canvas are painted, and their mean brightness."""
+    return tab.evaluate(
+        """id => {
+          const canvas = document.querySelector('#' + id + ' canvas');
+          const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+          let painted = 0, bright = 0;
+          for (let i = 0; i < pixels.length; i += 4) {
+            if (pixels[i + 3] > 200) { painted++; bright += pixels[i] + pixels[i + 1] + pixels[i + 2]; }
+          }
+          return [painted, bright / painted / 3];
+        }""",
+        plot,
+    )
+
+
+def test_every_plot_is_drawn(visit, html, page):
+    tab = visit(html)
+    for plot in page.data["plots"]:
+        assert series(tab, plot["id"]) > 0
+        assert ink(tab, plot["id"])[0] > 1000
+
+
+def test_the_policy_refuses_what_is_not_ours(visit, html):
+    """The proof that the policy is in force: a script put into the page does not run."""
+    tab = visit(html)
+    done = tab.evaluate(
+        """() => new Promise(resolve => {
+          document.addEventListener('securitypolicyviolation', event => resolve(event.effectiveDirective));
+          const node = document.createElement('script');
+          node.textContent = 'window.owned = 1';
+          document.body.append(node);
+          setTimeout(() => resolve('nothing refused'), 2000);
+        })"""
+    )
+    assert done.startswith("script-src")
+    assert tab.evaluate("window.owned") is None
+    assert len(visit.errors) == 1
+    visit.errors.clear()
+
+
+def test_a_seed_that_is_switched_off_leaves(visit, html):
+    tab = visit(html)
+    before = series(tab, "plot-scale")
+    tab.click("#choose summary")
+    tab.locator("#choose [data-key='seed:123']").uncheck()
+    assert series(tab, "plot-scale") == before * 2 // 3
+    tab.locator("#choose [data-key='seed:123']").check()
+    assert series(tab, "plot-scale") == before
+
+
+def test_a_method_that_is_switched_off_leaves_every_plot(visit, html, page):
+    tab = visit(html)
+    tab.click("#choose summary")
+    index = next(i for i, cell in enumerate(page.data["cells"]) if cell["label"] == "dfa-rms")
+    before = {plot: series(tab, plot) for plot in ("plot-scale", "plot-direction", "plot-gamma")}
+    tab.locator(f"#choose [data-key='cell:{index}']").uncheck()
+    assert {plot: series(tab, plot) for plot in before} == {plot: n - 3 for plot, n in before.items()}
+    for box in tab.locator("#choose fieldset:first-of-type input").all():
+        box.uncheck()
+    assert "Nothing chosen" in tab.locator("#plot-scale").inner_text()
+
+
+def test_the_mean_over_seeds(visit, html, page):
+    tab = visit(html)
+    tab.click("#choose summary")
+    tab.locator("#choose [data-key='mean']").check()
+    assert series(tab, "plot-stream") == 2
+    runs = [run for run in page.data["runs"] if run["log"].startswith("bp-s")]
+    wanted = [sum(values) / 3 for values in zip(*(run["values"]["hidden"][-1] for run in runs), strict=True)]
+    assert first(tab, "plot-stream") == pytest.approx(wanted)
+
+
+def test_the_axis_switches_between_log_and_linear(visit, html):
+    tab = visit(html)
+    plot = tab.locator("#plot-scale")
+    assert plot.get_attribute("data-log") == "true"
+    drawn = ink(tab, "plot-scale")
+    tab.locator("#plot-scale-bar [data-key=log]").uncheck()
+    assert plot.get_attribute("data-log") == "false"
+    assert ink(tab, "plot-scale") != drawn
+
+
+def test_log_epochs_leave_out_epoch_0(visit, html):
+    tab = visit(html)
+    values = first(tab, "plot-scale")
+    tab.locator("#plot-scale-bar [data-key=logx]").check()
+    assert first(tab, "plot-scale") == values[1:]
+
+
+def test_degrees_are_the_angles_of_the_cosines(visit, html):
+    tab = visit(html)
+    tab.click("#choose summary")
+    tab.locator("#choose [data-key='cell:0']").uncheck()
+    cosines = first(tab, "plot-direction")
+    tab.locator("#plot-direction-bar [data-key=degrees]").check()
+    assert first(tab, "plot-direction") == pytest.approx([math.degrees(math.acos(value)) for value in cosines])
+
+
+def test_layers_and_epochs(visit, html, page):
+    tab = visit(html)
+    tab.select_option("#plot-direction-bar [data-key=view]", "epochs")
+    assert series(tab, "plot-direction") == 6
+    tab.locator("#plot-direction-bar [data-key='layer:0']").check()
+    assert series(tab, "plot-direction") == 12
+    tab.select_option("#plot-direction-bar [data-key=view]", "layers")
+    tab.select_option("#plot-direction-bar [data-key=quantity]", "rho")
+    run = next(run for run in page.data["runs"] if run["log"].startswith("bp-s42"))
+    assert first(tab, "plot-direction") == [layer[-1] for layer in run["values"]["rho"]]
+
+
+def test_the_epoch_slider(visit, html, page):
+    tab = visit(html)
+    slider = tab.locator("#plot-reference-bar [data-key=epoch]")
+    slider.focus()
+    tab.keyboard.press("Home")
+    assert slider.get_attribute("aria-valuetext") == "epoch 0"
+    run = next(run for run in page.data["runs"] if run["log"].startswith("bp-s42"))
+    assert first(tab, "plot-reference") == [layer[0] for layer in run["values"]["gain"]]
+
+
+def test_the_null_band_can_be_hidden(visit, html):
+    tab = visit(html)
+    drawn = ink(tab, "plot-direction")
+    tab.locator("#plot-direction-bar [data-key=band]").uncheck()
+    assert ink(tab, "plot-direction") != drawn
+
+
+def test_hover_shows_values(visit, html, page):
+    tab = visit(html)
+    over = tab.locator("#plot-accuracy .u-over")
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+    tip = tab.locator("#plot-accuracy .tip")
+    tip.wait_for(state="visible")
+    last = next(run for run in page.data["runs"] if run["log"].startswith("bp-s42"))["values"]["accuracy"][0][-1]
+    assert "epoch 5" in tip.inner_text()
+    assert str(last) in tip.inner_text()
+
+
+def test_a_plot_is_read_by_key(visit, html):
+    tab = visit(html)
+    plot, said = tab.locator("#plot-accuracy"), tab.locator("#plot-accuracy-said")
+    plot.focus()
+    tab.keyboard.press("ArrowRight")
+    assert said.inner_text().startswith("epoch 0: bp 0.1 (seed 42)")
+    tab.keyboard.press("End")
+    assert said.inner_text().startswith("epoch 5: bp 0.61")
+    assert said.get_attribute("aria-live") == "polite"
+
+
+def test_every_control_is_reached_by_tab(visit, html):
+    tab = visit(html)
+    wanted = tab.evaluate("document.querySelectorAll('.bar input, .bar select, .plot, #theme, summary').length")
+    reached = set()
+    for _ in range(400):
+        tab.keyboard.press("Tab")
+        key = tab.evaluate(
+            """() => { const node = document.activeElement;
+              if (node === document.body) return 'end';
+              if (!node.matches('.bar input, .bar select, .plot, #theme, summary')) return null;
+              return [...document.querySelectorAll('*')].indexOf(node); }"""
+        )
+        if key == "end":
+            break
+        if key is not None:
+            reached.add(key)
+    assert len(reached) == wanted
+
+
+def test_every_control_has_a_name(visit, html):
+    tab = visit(html)
+    tab.click("#choose summary")
+    nameless = tab.evaluate(
+        """[...document.querySelectorAll('input, select, button, .plot, .scroll')].filter(node =>
+          !(node.getAttribute('aria-label') || (node.closest('label') || node).textContent || '').trim()).length"""
+    )
+    assert nameless == 0
+
+
+def test_a_hostile_name_stays_text(visit, logs, tmp_path):
+    spec = logs[0].spec.model_copy(update={"rule": HOSTILE, "origin": "import"})
+    hostile = replace(logs[0], name=f"{HOSTILE}.jsonl", header=HeaderRow(spec=spec))
+    out = write_report([hostile, *logs[1:]], tmp_path / "report.html")
+    tab = visit(out, viewport=PHONE)
+    assert "owned" not in tab.title()
+    assert tab.evaluate("document.scripts.length") == 2
+    assert "<script>document.title='owned'</script>" in tab.locator("#verdict").inner_text()
+    assert overflow(tab) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(visit, html, scheme):
+    tab = visit(html, color_scheme=scheme)
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    shade = sum(int(part) for part in paper[4:-1].split(",")) / 3
+    assert (shade < 60) if scheme == "dark" else (shade > 200)
+    painted = ink(tab, "plot-gamma")[1]
+    tab.click("#theme")
+    tab.click("#theme")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert (ink(tab, "plot-gamma")[1] == painted) == (scheme == "dark")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(visit, html, scheme):
+    """WCAG AA: 4.5 to 1 for the text colours on paper and on cards."""
+    tab = visit(html, color_scheme=scheme)
+    names = ("--ink", "--soft", "--good", "--bad", "--open", "--link", "--page", "--card")
+    colours = {
+        name: tab.evaluate("n => getComputedStyle(document.documentElement).getPropertyValue(n)", name)
+        for name in names
+    }
+
+    def luminance(text):
+        parts = [int(text.strip()[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for name in names[:-2]:
+        for ground in names[-2:]:
+            low, high = sorted((luminance(colours[name]), luminance(colours[ground])))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
+
+
+def test_a_phone_has_no_sideways_scroll(visit, html):
+    tab = visit(html, viewport=PHONE, device_scale_factor=3, is_mobile=True, has_touch=True)
+    assert overflow(tab) == 0
+    for node in tab.locator("details:not([open]) > summary").all():
+        if node.is_visible():
+            node.click()
+    assert overflow(tab) == 0
+    # The names that stand beside the lines on a wide screen stand below the plot here.
+    assert "dfa-rms" in tab.locator("#plot-scale-legend").inner_text()
+
+
+def test_a_window_that_changes_redraws(visit, html):
+    tab = visit(html)
+    tab.set_viewport_size(PHONE)
+    tab.wait_for_function("document.querySelector('#plot-scale .uplot').clientWidth < 390")
+    assert overflow(tab) == 0
+
+
+def test_paper(visit, html, tmp_path):
+    tab = visit(html, color_scheme="dark")
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "light"
+    assert tab.locator("main details:not([open])").count() == 0
+    tab.emulate_media(media="print")
+    assert not tab.locator("#plot-scale-bar").is_visible()
+    assert tab.locator("#plot-scale").is_visible()
+    tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.emulate_media(media="screen")
+    assert tab.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_without_scripts_the_numbers_stand(visit, html, page):
+    tab = visit(html, java_script_enabled=False)
+    assert "The plots need JavaScript" in tab.locator("noscript").inner_text()
+    assert "walked back" in tab.locator("#verdict").inner_text()
+
+
+def test_another_experiment_is_chosen(visit, logs, tmp_path):
+    from protocol import cases
+
+    out = write_report([*logs, *cases.healthy("dfa", epochs=3)], tmp_path / "report.html")
+    tab = visit(out)
+    assert len(Page(out.read_text(encoding="utf-8")).data["groups"]) == 2
+    tab.select_option("#choose [data-key=group]", "1")
+    assert series(tab, "plot-scale") == 3
+    assert len(first(tab, "plot-scale")) == 4
+    # A quantity that this experiment lacks is said to be missing, not drawn empty.
+    tab.select_option("#plot-direction-bar [data-key=quantity]", "rho")
+    assert "Not measured in these runs." in tab.locator("#plot-direction").inner_text()

@@ -1,0 +1,154 @@
+"""Cards, tables and sentences, each number found again in the JSONL files."""
+
+import json
+
+import numpy as np
+import pytest
+from protocol import cases
+from report.cases import Page, richer
+
+from creditscope.protocol.audit import audit
+from creditscope.protocol.check import Ruling
+from creditscope.protocol.presets import NAMES, protocol_named
+from creditscope.protocol.verdict import VerdictKind
+from creditscope.report import render_report
+from creditscope.report.labels import name_cells
+from creditscope.report.sections import cards, check_sections, headline, usual_pair
+from creditscope.report.words import ADVISORY, CHECKS, SYMBOLS, VERDICT_SYMBOLS, VERDICT_WORDS
+
+
+@pytest.fixture(scope="module")
+def accuracies(folder):
+    found = {}
+    for path in sorted(folder.iterdir()):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        found.setdefault(path.name.rsplit("-s", 1)[0], []).append(
+            [row["test_accuracy"] for row in rows if row["kind"] == "epoch"][-1]
+        )
+    return found
+
+
+def test_every_check_has_words_and_every_outcome_a_sign():
+    for name in NAMES:
+        assert {check.name for check in protocol_named(name).checks} <= {*CHECKS, *ADVISORY}
+    assert set(SYMBOLS) == {str(ruling) for ruling in Ruling}
+    assert set(VERDICT_SYMBOLS) == set(VERDICT_WORDS) == {str(kind) for kind in VerdictKind}
+
+
+def test_the_verdict_comes_first(page):
+    text = page.text
+    places = [text.index(part) for part in ("2 claims judged: 1 trustworthy and 1 walked back.", "What the usual pair")]
+    places += [text.index(CHECKS[name].question) for name in CHECKS]
+    places += [text.index("A triangle marks"), text.index("Make this page again"), text.rindex("Skipped files")]
+    assert places == sorted(places)
+
+
+def test_cards_say_what_the_logs_hold(logs, accuracies):
+    (_, made), *rest = cards(name_cells(audit(logs)))
+    assert not rest
+    assert [(card.label, card.verdict) for card in made] == [("bp", "trustworthy"), ("dfa-rms", "walked back")]
+    for card in made:
+        mean, sd = np.mean(accuracies[card.label]), np.std(accuracies[card.label], ddof=1)
+        assert card.accuracy == f"{mean:.4f} ± {sd:.4f}"
+    assert made[1].gamma == "+0.200"  # the mean of 0.4, 0.4, 0, 0
+    assert [chip.name for chip in made[1].chips if chip.ruling == "fires"] == [
+        "scale",
+        "reference",
+        "depth",
+        "direction",
+    ]
+
+
+def test_a_card_is_told_apart_without_colour(page):
+    assert "✓ trustworthy" in page.text
+    assert "✕ walked back" in page.text
+
+
+def test_the_usual_pair_would_have_accepted_the_collapsed_run(logs):
+    said = usual_pair(name_cells(audit(logs)))
+    assert said.endswith("accepted 2 of 2; of these, 1 is walked back here: dfa-rms.")
+    healthy = usual_pair(name_cells(audit(cases.healthy("dfa"))))
+    assert healthy.endswith("accepted 1 of 1; none of them is walked back here.")
+    flipped = [cases.edit(log, lambda row: {"gamma": row.gamma.model_copy(update={"published": -0.1})}) for log in logs]
+    assert usual_pair(name_cells(audit(flipped))).endswith("accepted 0 of 2.")
+
+
+def test_the_headline_counts(logs):
+    assert headline(name_cells(audit(logs))) == "2 claims judged: 1 trustworthy and 1 walked back."
+
+
+def test_the_decision_table_of_the_page(page, accuracies):
+    rows = {row["method"]: row for row in page.table("method", "accuracy alone")}
+    shown = f"looks like learning\n{np.mean(accuracies['dfa-rms']):.4f}, chance 0.1000"
+    assert rows["dfa-rms"]["accuracy alone"] == shown
+    assert rows["dfa-rms"]["whole verdict"] == "✕ walked back"
+    assert rows["bp"]["whole verdict"] == "✓ trustworthy"
+
+
+def test_the_depth_table_of_the_page(page, accuracies):
+    rows = {row["method"]: row for row in page.table("method", "accuracy", "compared with")}
+    for method in ("bp", "dfa-rms"):
+        assert rows[method]["accuracy"] == f"{np.mean(accuracies[method]):.4f}"
+        assert rows[method]["its accuracy"] == f"{np.mean(accuracies[f'{method}@frozen']):.4f}"
+        assert rows[method]["compared with"] == f"{method}@frozen"
+
+
+def test_the_scale_table_of_the_page(page, folder):
+    rows = [row for row in page.table("method", "outcome", "value", "threshold") if row["method"] == "dfa-rms"]
+    growth = []
+    for path in folder.glob("dfa-rms-s*"):
+        last = [json.loads(line) for line in path.read_text().splitlines() if '"kind": "epoch"' in line][-1]
+        growth.append(max(last["growth"]))
+    assert rows[0]["value"] == f"{max(growth):.4g}×"
+    assert rows[0]["outcome"] == "✕ fires"
+
+
+def test_advice_stands_only_where_something_fires(logs):
+    found = {section.name: section for section in check_sections(*_named(logs))}
+    text = Page(render_report(logs)).text
+    assert [name for name, section in found.items() if section.fires] == ["scale", "reference", "depth", "direction"]
+    for name, section in found.items():
+        assert (CHECKS[name].advice in text) == section.fires
+
+
+def test_what_would_settle_it_is_said(logs):
+    alone = [log for log in logs if not log.spec.is_baseline]
+    text = Page(render_report(alone)).text
+    assert "To settle it: train bp@frozen with the same recipe and seeds" in text
+    assert "What would settle it" in text
+
+
+def test_phi_near_one_is_given_by_what_it_misses(logs):
+    section = next(s for s in check_sections(*_named(logs)) if s.name == "fidelity")
+    assert section.numbers.rows[0][section.numbers.columns.index("value")] == "1 − 1.0e-14"
+
+
+def test_the_deep_blocks_of_the_direction_check(logs):
+    section = next(s for s in check_sections(*_named(logs)) if s.name == "direction")
+    rows = {(row[0], row[1]): row for row in section.extra.rows}
+    assert rows["bp", "1, 2, 3"][-1] == "exact by construction, not counted"
+    assert {block for method, block in rows if method == "dfa-rms"} == {"1", "2", "3"}
+
+
+def test_the_published_protocol_has_its_three_checks(logs):
+    names = [s.name for s in check_sections(*_named(logs, "published"))]
+    assert names == ["scale", "reference", "depth", "advisory"]
+
+
+def test_two_experiments_get_letters(logs):
+    other = [richer(log) for log in cases.healthy("dfa", epochs=3)]
+    page = Page(render_report([*logs, *other]))
+    assert [group[:3] for group in page.data["groups"]] == ["A: ", "B: "]
+    methods = [row["method"] for row in page.table("method", "accuracy alone")]
+    assert methods == ["bp (A)", "dfa-rms (A)", "dfa (B)"]
+    fired = {
+        row["method"]
+        for row in page.table("method", "seed", "first fired at epoch")
+        if "scale" in row["first fired at epoch"]
+    }
+    assert fired == {"dfa-rms (A)"}
+
+
+def _named(logs, protocol="standard"):
+    result = audit(logs, protocol)
+    return result, name_cells(result)
