@@ -65,7 +65,7 @@ def train(
         on_row: Hears every row; a text it returns stops that run.
         progress: Hears what is going on.
     """
-    folder = _open_folder(Path(out))
+    folder = open_folder(Path(out))
     where = pick_device(device)
     progress = progress or Quiet()
     loaded: dict[str, Dataset] = {}
@@ -85,7 +85,7 @@ def train(
             f"a model of your own needs a name of its own, the spec says {runs[0].model!r}: its log would claim to be "
             f"ours; pass changes={{'model': 'my-net'}} to specs()"
         )
-    with _lock(folder):
+    with hold(folder):
         fleets = plan_fleets(folder, runs, resume)
         progress.plan(fleets, len(runs))
         for members in fleets:
@@ -160,7 +160,12 @@ def _refuse_other_path(fleet: Fleet, begun: HeaderRow | None) -> None:
         )
 
 
-def _open_folder(folder: Path) -> Path:
+def open_folder(folder: Path) -> Path:
+    """The output folder, made if need be.
+
+    Args:
+        folder: Where it is wanted.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -171,10 +176,15 @@ def _open_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold the folder while training: two writers would tear each other's logs."""
+def hold(folder: Path, name: str = ".lock") -> Iterator[None]:
+    """Hold a folder while writing: two writers would tear each other's logs.
+
+    Args:
+        folder: The folder.
+        name: The file that is locked; it is left there, empty.
+    """
     try:
-        file: IO[str] = (folder / ".lock").open("w")
+        file: IO[str] = (folder / name).open("w")
     except OSError as error:
         raise CannotWrite(
             f"--out {folder.name}: cannot write there ({error.strerror}); choose another folder"

@@ -72,4 +72,7 @@ def _spec_of(folder: Path, run_id: str, logs: Mapping[str, RunLog]) -> RunSpec:
         raise BadFile(
             f"{run_id}.jsonl is missing, and a resume needs the whole fleet; restore it, or use another --out"
         )
-    return RunLog.read(path).spec
+    spec = RunLog.read(path).spec
+    if spec.run_id != run_id:  # file names are made from the spec, so a log that lies about itself must not get there
+        raise BadFile(f"{path.name} holds another run than its name says; restore it, or use another --out")
+    return spec

@@ -148,6 +148,11 @@ def build_specs(
     return list(dict.fromkeys(specs))
 
 
+def setting_names() -> list[str]:
+    """Every setting that ``changes`` knows by its own name."""
+    return sorted({*_SETTABLE, *_OPTIMISER, *_NESTED} - set(_INNER))
+
+
 def _changed(fields: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     fields = dict(fields)
     for key, value in changes.items():

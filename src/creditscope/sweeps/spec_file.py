@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from creditscope.errors import BadInput, did_you_mean
+from creditscope.models import MODELS
 from creditscope.records import RunSpec, parse_method
 from creditscope.records.spec import DataSpec
-from creditscope.sweeps.presets import SEEDS, build_specs, preset
+from creditscope.sweeps.presets import SEEDS, build_specs, preset, setting_names
 from creditscope.sweeps.yaml_lines import Located, Where, parse_yaml, read_yaml
 
 MAX_RUNS = 100_000
@@ -161,8 +162,8 @@ def _part(document: Located, where: Where, top: _Part, own: _Part | None) -> Swe
     if not made.data:
         raise document.bad(places["data"], "an empty list; name at least one data set")
     _check_methods(document, made, places.get("methods", where))
-    for key, values in axes.items():
-        _check_setting(document, made, key, values, places[f"set {key}"])
+    for key, choices in axes.items():
+        _check_setting(document, made, key, choices, places[f"set {key}"])
     return made
 
 
@@ -180,12 +181,14 @@ def _check_methods(document: Located, part: SweepPart, where: Where) -> None:
 
 
 def _check_setting(document: Located, part: SweepPart, key: str, values: tuple[Any, ...], where: Where) -> None:
-    known = settings()
+    known = [*setting_names(), *METHOD_SETTINGS]
     if key not in known:
         raise document.bad(where, f"no such setting; {did_you_mean(key, known)}")
     for value in values:
         if isinstance(value, bool) and key not in _FLAGS:
             raise document.bad(where, f"wanted no true or false, got {str(value).lower()}")
+        if key == "model" and value not in MODELS:
+            raise document.bad(where, f"unknown model {_brief(value)}; {did_you_mean(str(value), MODELS)}")
         if key == "penalty":
             _check_penalty(document, value, where)
         elif key == "train_last":
@@ -204,13 +207,6 @@ def _check_penalty(document: Located, value: Any, where: Where) -> None:
             parse_method(f"bp+pen{float(value)!r}")
     except (TypeError, ValueError, OverflowError, BadInput):
         raise document.bad(where, f"wanted a penalty of 0 or more, such as 1e-2, got {_brief(value)}") from None
-
-
-def settings() -> list[str]:
-    """Every setting that ``set`` and ``grid`` know."""
-    from creditscope.sweeps.presets import _NESTED, _OPTIMISER, _SETTABLE
-
-    return sorted({*_SETTABLE, *_OPTIMISER, *_NESTED, *METHOD_SETTINGS} - {"optimiser", "probe"})
 
 
 def _reason(message: str) -> str:

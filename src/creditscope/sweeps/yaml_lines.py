@@ -126,7 +126,7 @@ def _value(name: str, loader: yaml.SafeLoader, node: yaml.Node, where: Where, li
     if isinstance(node, yaml.SequenceNode):
         return [_value(name, loader, each, (*where, index), lines) for index, each in enumerate(node.value)]
     try:
-        return loader.construct_object(node)  # type: ignore[no-untyped-call]
+        return loader.construct_object(node)
     except (ValueError, LookupError):  # such as !!int x, or a number of ten thousand digits
         _refuse(name, node.start_mark, f"cannot be read as {node.tag.replace(_YAML, '')}; quote it if it is text")
 

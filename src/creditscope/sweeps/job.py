@@ -1,0 +1,134 @@
+"""One fleet as a unit of work for any process: trained in a folder, or in a scratch folder and handed back."""
+
+import tempfile
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from creditscope.data import load_data
+from creditscope.data.dataset import Dataset
+from creditscope.errors import CreditscopeError
+from creditscope.records import RunSpec
+from creditscope.sweeps.local import PlanProgress, train
+from creditscope.sweeps.store import upload
+
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+@dataclass(frozen=True)
+class FleetJob:
+    """A fleet to be trained.
+
+    Args:
+        number: Its number in the sweep, from 1.
+        specs: Its runs.
+        data: Name of the data set, or its ``.npz`` file.
+        data_dir: Folder of data that is not bundled, on the machine that does the work.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        threads: Torch threads; None: as torch chooses.
+        store: Where finished files are uploaded to, as fsspec names it; None: they are handed back.
+    """
+
+    number: int
+    specs: tuple[RunSpec, ...]
+    data: str
+    data_dir: Path | None = None
+    device: str = "auto"
+    threads: int | None = None
+    store: str | None = None
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The file stems of its runs."""
+        return [spec.run_id for spec in self.specs]
+
+    def halves(self) -> tuple["FleetJob", "FleetJob"]:
+        """Two jobs of half the runs each."""
+        middle = len(self.specs) // 2
+        return replace(self, specs=self.specs[:middle]), replace(self, specs=self.specs[middle:])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended.
+
+    Args:
+        files: Name and content of what was made, where it did not stay on the machine that made it.
+        out_of_memory: Whether the fleet did not fit.
+        error: In one line, why it failed; None when it did not.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    out_of_memory: bool = False
+    error: str | None = None
+
+
+def train_job(job: FleetJob, folder: Path, progress: PlanProgress | None = None) -> None:
+    """Train a fleet in a folder, going on with what is there.
+
+    Args:
+        job: The fleet.
+        folder: Where its logs and checkpoints go.
+        progress: Hears what is going on.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(job.threads or before)
+    try:
+        train(
+            job.specs,
+            folder,
+            data=dataset(job.data, job.data_dir),
+            device=job.device,
+            resume=True,
+            progress=progress,
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def train_away(job: FleetJob) -> Outcome:
+    """Train a fleet in a scratch folder, then hand its files back or upload them: nothing half-done leaves.
+
+    Args:
+        job: The fleet.
+    """
+    with tempfile.TemporaryDirectory(prefix="creditscope-") as scratch:
+        folder = Path(scratch)
+        try:
+            train_job(job, folder)
+            if job.store is not None:
+                # Checkpoints first: a log with its end row says that the run is complete.
+                upload(job.store, [folder / f"{stem}.safetensors" for stem in job.run_ids])
+                upload(job.store, [folder / f"{stem}.jsonl" for stem in job.run_ids])
+        except CreditscopeError as error:
+            return Outcome(error=str(error))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return Outcome(out_of_memory=True)
+        kinds = (".jsonl",) if job.store is not None else (".safetensors", ".jsonl")
+        return Outcome({stem + kind: (folder / (stem + kind)).read_bytes() for kind in kinds for stem in job.run_ids})
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory, of the device or of the machine, ran out.
+
+    Args:
+        error: What was raised.
+    """
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+    )
+
+
+@lru_cache(maxsize=2)
+def dataset(name: str, data_dir: Path | None) -> Dataset:
+    """A data set, read once a process for the fleets that follow each other there.
+
+    Args:
+        name: Its name, or an ``.npz`` file.
+        data_dir: Folder of data that is not bundled.
+    """
+    return load_data(name, data_dir)
