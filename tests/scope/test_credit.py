@@ -165,3 +165,25 @@ def test_feedback_is_named_right(feedback, says):
     with pytest.raises(BadInput) as error:
         backward_credit(FeedbackNet(), feedback=feedback)
     assert says in str(error.value)
+
+
+def test_a_state_that_no_shuffle_reaches_is_exact_by_construction():
+    """The head is a plain linear map: the last state gets its true gradient, and no null is asked of it."""
+    x, y = samples()
+    model = FeedbackNet()
+    model.head = torch.nn.Linear(8, 4)
+    credit = backward_credit(model, feedback=model.feedback_names[:-1], redraws=9)
+    log = run_of(cs.audit_model(model, loader=(x, y), credit=credit, init=model.state_dict(), **FAST))
+    assert log.header.exact == [False, False, False, True]
+    assert log.epochs[0].cosine.status == ["ok", "ok", "ok", "exact-by-construction"]
+    assert log.epochs[0].gamma.deep == log.epochs[0].cosine.mean[2]
+    assert log.probes[0].null.p[3] is None
+    assert None not in log.probes[0].null.p[:3]
+
+
+def test_no_shuffles_no_null():
+    model = FeedbackNet()
+    credit = backward_credit(model, feedback=model.feedback_names, redraws=0)
+    log = run_of(cs.audit_model(model, loader=samples(), credit=credit, **FAST))
+    assert log.probes[0].null is None
+    assert "at least one shuffle" in log.probes[0].not_measured["null"]

@@ -179,9 +179,11 @@ class AdapterRule(CreditRule):
 
     Args:
         adapter: The adapter.
+        states: Per state, whether its credit was seen to be the true gradient whatever the feedback.
     """
 
     adapter: CreditAdapter
+    states: tuple[bool, ...]
 
     @property
     def injection(self) -> str:
@@ -220,8 +222,8 @@ class AdapterRule(CreditRule):
         )
 
     def exact(self, depth: int) -> tuple[bool, ...]:
-        """Nothing is exact by construction."""
-        return (False,) * (depth + 1)
+        """Where it was seen to be."""
+        return self.states
 
 
 def _checked(level: int, signal: Any, shape: tuple[int, ...]) -> Tensor:

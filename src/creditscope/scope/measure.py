@@ -6,15 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creditscope.blocks import Batch, Params, Snapshot
+from creditscope.blocks import Params, Snapshot
 from creditscope.errors import BadInput, NotMeasured
 from creditscope.probes.cheap import epoch_fields, sample_numbers
 from creditscope.probes.dear import measure_dear
-from creditscope.probes.functional.cosine import cosines, mean_defined, units
+from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.movement import movement
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.nulls import null_test
-from creditscope.probes.probe import credits_in_view, exact_twin, numbers, references_in_view
+from creditscope.probes.probe import exact_twin, numbers
 from creditscope.probes.streams import gaussian, stream
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
 from creditscope.records.provenance import now, provenance
@@ -22,12 +21,12 @@ from creditscope.records.rows import Movement
 from creditscope.scope.credit import BackwardCredit
 from creditscope.scope.growth import per_element, sums_before_normalisers
 from creditscope.scope.probe_data import PROBE_BATCH
+from creditscope.scope.shuffle import shuffled_null
 from creditscope.scope.subject import Subject
 
 # A central difference of relative step ε agrees with the true gradient to ε²; kinks may spoil single samples.
 _STEP = 1e-4
 _AGREES = 0.98
-_NULL_SAMPLES = 256
 # Rounding in float32 or bfloat16 leaves more than this of a gradient's direction.
 _BACKPROP = 0.99
 
@@ -127,8 +126,11 @@ def dear_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int
         _require_backprop(subject, row)
     if not isinstance(subject.credit, BackwardCredit) or not subject.credit.feedback:
         return row
+    try:
+        null = shuffled_null(snapshot, subject.credit, keep_draws)
+    except NotMeasured as why:
+        return row.model_copy(update={"not_measured": {**row.not_measured, "null": str(why)}})
     reasons = {name: why for name, why in row.not_measured.items() if name != "null"}
-    null = shuffled_null(subject, snapshot, subject.credit, keep_draws)
     return row.model_copy(update={"null": null, "not_measured": reasons})
 
 
@@ -201,49 +203,6 @@ def require_true_reference(snapshot: Snapshot, looked: Looked) -> None:
             )
 
 
-def shuffled_null(subject: Subject, snapshot: Snapshot, credit: BackwardCredit, keep_draws: bool) -> Any:
-    """Mean cosine per state against shuffles of the entries of the feedback: exact for independent entries.
-
-    Args:
-        subject: The model.
-        snapshot: The model now.
-        credit: Whose feedback is shuffled.
-        keep_draws: Whether null values go into the result.
-    """
-    twin = exact_twin(snapshot)
-    n = min(_NULL_SAMPLES, len(twin.probe.x))
-    batch = Batch(twin.probe.x[:n], twin.probe.y[:n])
-    references = [units(g[:n]) for g in references_in_view(twin)]
-    observed = torch.stack(
-        [
-            mean_defined(*cosines(c[:n], g[:n]))[0]
-            for c, g in zip(credits_in_view(twin), references_in_view(twin), strict=True)
-        ]
-    )
-    tensors = credit.tensors()
-    kept = [t.detach().clone() for t in tensors]
-    generator = stream(snapshot.seed, snapshot.epoch, "shuffle")
-    rows = []
-    try:
-        for _ in range(credit.redraws):
-            for tensor, own in zip(tensors, kept, strict=True):
-                order = torch.randperm(own.numel(), generator=generator).to(own.device)
-                tensor.data.copy_(own.flatten()[order].reshape(own.shape))
-            signals = credit.deliver(subject.task, twin.params, batch)
-            rows.append(
-                torch.stack([_mean_against(c, unit, ok) for c, (unit, ok) in zip(signals, references, strict=True)])
-            )
-    finally:
-        for tensor, own in zip(tensors, kept, strict=True):
-            tensor.data.copy_(own)
-    if not rows:
-        raise NotMeasured("fresh-feedback null wants at least one redraw, got redraws = 0")
-    null = torch.stack(rows)
-    # A state whose cosine no shuffle changes does not depend on the feedback: there is no test.
-    fixed = [bool(width <= 1e-9) or bool(width.isnan()) for width in null.amax(0) - null.amin(0)]
-    return null_test(observed, null, fixed, keep_draws)
-
-
 def _require_backprop(subject: Subject, row: ProbeRow) -> None:
     """Refuse the claim of backprop where the model's own backward writes another gradient."""
     for block, value in zip(subject.names, row.gradient_cosine or (), strict=False):
@@ -252,13 +211,6 @@ def _require_backprop(subject: Subject, row: ProbeRow) -> None:
                 f"credit says backprop, but what the backward pass wrote in {block} has cosine {value:.3f} with the "
                 "true gradient; pass the credit that is delivered, e.g. backward_credit(model)"
             )
-
-
-def _mean_against(c: Tensor | None, unit: Tensor, defined: Tensor) -> Tensor:
-    if c is None:
-        return unit.new_tensor(torch.nan)
-    own, alive = units(c.flatten(1))
-    return mean_defined((own * unit).sum(-1), alive & defined)[0]
 
 
 def _refuse_zero_credit(snapshot: Snapshot) -> None:

@@ -15,6 +15,7 @@ from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, Cred
 from creditscope.scope.found import device_of, spared_gradients
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
+from creditscope.scope.shuffle import exact_states
 from creditscope.scope.true_backward import TrueBlocks
 
 LossOf = Callable[[Any, Any], Tensor]
@@ -31,6 +32,7 @@ class Subject:
         backward: The user's own backward pass; None: that of the loss.
         found: Whether the blocks were found, not named.
         seed: Of the run's probe stream.
+        exact: Per state, whether an adapter's credit is the true gradient by construction.
     """
 
     task: Task
@@ -39,6 +41,7 @@ class Subject:
     backward: Backward | None
     found: bool
     seed: int
+    exact: tuple[bool, ...]
 
     @classmethod
     def of(
@@ -73,13 +76,17 @@ class Subject:
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         data = gather(loader, device_of(model), dtype)
         logits = _steady_logits(cut, data.probe.x)
+        task = Task.of(cut, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
+        few = Batch(data.probe.x[:PROBE_BATCH], data.probe.y[:PROBE_BATCH])
+        shuffles = isinstance(credit, BackwardCredit) and credit.feedback
         return cls(
-            task=Task.of(cut, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2]),
+            task=task,
             data=data,
             credit=credit,
             backward=backward,
             found=blocks is None,
             seed=seed,
+            exact=exact_states(task, credit, few, seed) if shuffles else (False,) * (cut.depth + 1),  # type: ignore[arg-type]
         )
 
     @property
@@ -92,7 +99,7 @@ class Subject:
         """The rule, or the adapter in its place."""
         if isinstance(self.credit, RuleCredit):
             return self.credit.rule
-        return None if self.credit is None else AdapterRule(self.credit)
+        return None if self.credit is None else AdapterRule(self.credit, self.exact)
 
     @property
     def claims_backprop(self) -> bool:
