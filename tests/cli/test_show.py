@@ -1,0 +1,59 @@
+"""``creditscope show``: one run, in full."""
+
+import pytest
+from cases import specs as cases
+from typer.testing import CliRunner
+
+from creditscope.cli import app
+from creditscope.errors import BadInput
+from creditscope.records import EndRow, HeaderRow, LogWriter
+
+
+@pytest.fixture
+def log(tmp_path):
+    header = cases.header("dfa-rms+pen0.01", seed=7)
+    header = HeaderRow(**(header.model_dump() | {"provenance": {"torch": "9.9"}}))
+    path = tmp_path / "run.jsonl"
+    writer = LogWriter(path)
+    writer.create(header)
+    for number in range(40):
+        writer.append(cases.epoch(number, accuracy=number / 100, hidden=float(number + 1)))
+    writer.append(cases.probe(39))
+    writer.append(EndRow(status="stopped", epoch=39, reason="lost: growth"))
+    return path
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["show", *map(str, arguments)])
+
+
+def test_what_the_run_is_and_how_it_ended(log):
+    text = call(log).stdout
+    for part in ("dfa-rms+pen0.01", "seed 7", "resmlp", "9.9", "stopped: lost: growth", "1 dear probe"):
+        assert part in text
+
+
+@pytest.mark.parametrize(("asked", "most"), [(1, 2), (5, 6), (100, 40)])
+def test_epochs_are_spread_evenly_and_the_last_is_shown(log, asked, most):
+    lines = [line.split() for line in call(log, "--epochs", asked).stdout.splitlines()]
+    shown = [int(words[0]) for words in lines if words and words[0].isdigit() and len(words) > 2]
+    assert shown[-1] == 39
+    assert shown == sorted(shown)
+    assert len(shown) <= most
+    assert "0.390" in call(log, "--epochs", asked).stdout
+
+
+def test_bad_use(log, tmp_path):
+    assert call(log, "--epochs", "0").exit_code == 2
+    (tmp_path / "junk.jsonl").write_text("junk\n")
+    result = call(tmp_path / "junk.jsonl")
+    assert isinstance(result.exception, BadInput)
+    assert "junk.jsonl" in str(result.exception)
+
+
+def test_a_torn_log_is_shown_and_said(log):
+    log.write_bytes(log.read_bytes()[:-10])
+    result = call(log)
+    assert result.exit_code == 0
+    assert "torn" in result.stderr
+    assert "unfinished" in result.stdout
