@@ -268,7 +268,12 @@ def test_a_phone_has_no_sideways_scroll(visit, html):
 def test_a_window_that_changes_redraws(visit, html):
     tab = visit(html)
     tab.set_viewport_size(PHONE)
-    tab.wait_for_function("document.querySelector('#plot-scale .uplot').clientWidth < 390")
+    for _ in range(100):
+        width = tab.evaluate("document.querySelector('#plot-scale canvas')?.clientWidth")
+        if width and width < PHONE["width"]:
+            break
+        tab.wait_for_timeout(50)
+    assert 0 < width < PHONE["width"]
     assert overflow(tab) == 0
 
 

@@ -51,6 +51,11 @@ def test_nothing_is_loaded_from_anywhere(page):
     assert "url(" not in css
 
 
+def test_the_licence_of_the_plot_library_travels_with_it(page):
+    script = next(text for attrs, text in page.scripts if "id" not in attrs)
+    assert script.index("Permission is hereby granted, free of charge") < script.index("var uPlot=")
+
+
 def test_every_link_leads_somewhere(page):
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))

@@ -35,6 +35,12 @@ def test_every_run_is_listed_with_its_log(logs):
     assert {row[0] for row in table.rows} == {log.spec.method for log in logs}
 
 
+def test_logs_of_one_name_keep_their_own_method(logs):
+    result = audit([replace(log, name="log.jsonl") for log in logs])
+    table = all_runs(result, name_cells(result))
+    assert sorted(row[0] for row in table.rows) == sorted(log.spec.method for log in logs)
+
+
 def test_runs_made_alike_share_a_row(logs):
     def made(log, torch, when):
         return replace(log, header=log.header.model_copy(update={"provenance": {"torch": torch}, "time_created": when}))

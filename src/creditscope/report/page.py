@@ -103,7 +103,8 @@ def check_out(out: Path) -> None:
 def _page(result: Audit, command: str | None) -> str:
     names = name_cells(result)
     style = _asset("uPlot.min.css") + _asset("report.css")
-    script = _asset("uPlot.iife.min.js") + _asset("report.js")
+    # The licence travels with the code it covers.
+    script = f"/*\n{_asset('uPlot-LICENSE.txt')}*/\n" + _asset("uPlot.iife.min.js") + _asset("report.js")
     runs = [run for cell in result.cells for run in cell.cell.runs]
     full = {id(named): names.full(named) for named in names.claims}
     return (

@@ -77,9 +77,10 @@ def _word(value: Any) -> str:
 
 def all_runs(audit: Audit, names: Names) -> Table:
     """One row a run, under the page's names: what was read, and from which log."""
-    by_log = {run.name: names.full(named) for named in names.cells for run in named.judged.cell.runs}
+    full = {id(named.judged): names.full(named) for named in names.cells}
+    owners = [full[id(cell)] for cell in audit.cells for _ in cell.cell.runs]
     table = runs_table(audit)
-    return Table(table.columns, tuple((by_log[row[-1]], *row[1:]) for row in table.rows))
+    return Table(table.columns, tuple((name, *row[1:]) for name, row in zip(owners, table.rows, strict=True)))
 
 
 def provenance_table(names: Names) -> Table:

@@ -247,19 +247,24 @@ def _baselines_table(names: Names) -> Table:
         if base is None:
             continue
         mean = named.judged.accuracy["mean"]
-        beside = ", ".join(f"{other['method']} {other['accuracy']:.4f}" for other in base["beside"])
+        others = [other for other in base["beside"] if other["method"] != base["method"]]
+        beside = ", ".join(f"{other['method']} {_fraction(other['accuracy'])}" for other in others)
         rows.append(
             (
                 names.full(named),
-                "–" if mean is None else f"{mean:.4f}",
+                _fraction(mean),
                 base["method"] or "a bare number",
-                f"{base['accuracy']:.4f}",
+                _fraction(base["accuracy"]),
                 "yes" if base["matched"] else "no",
                 beside or "–",
             )
         )
     columns = ("method", "accuracy", "compared with", "its accuracy", "matched", "beside it")
     return Table(columns, tuple(rows))
+
+
+def _fraction(value: float | None) -> str:
+    return "not logged" if value is None else f"{value:.4f}"
 
 
 def _plain(value: float | None) -> str:

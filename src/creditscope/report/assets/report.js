@@ -316,8 +316,9 @@
         ctx.setLineDash(line.label ? [6 * ratio, 4 * ratio] : [1 * ratio, 3 * ratio]);
         ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
         if (line.label) {
-          ctx.textAlign = "left";
-          this.write(ctx, line.label, bbox.left + 6 * ratio, y - 9 * ratio, css("--ink"), ratio);
+          // On the right: checks fire early, so that the left is where the marks stand.
+          ctx.textAlign = "right";
+          this.write(ctx, line.label, bbox.left + bbox.width - 6 * ratio, y - 9 * ratio, css("--ink"), ratio);
         }
       }
       ctx.setLineDash([]);
