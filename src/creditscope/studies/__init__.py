@@ -1,1 +1,1 @@
-"""."""
+"""Whole studies in one go: train, audit, draw, report."""
