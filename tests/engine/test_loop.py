@@ -174,6 +174,10 @@ def test_a_listener_can_stop_a_run(tmp_path, epoch):
     assert other.finished
 
 
+def test_at_the_last_epoch_there_is_nothing_left_to_stop(tmp_path):
+    assert loop(tmp_path, CALM[:1], stop_at(CALM[0].run_id, 4))[0].finished
+
+
 def test_every_row_is_heard_after_it_is_written(tmp_path):
     heard = []
 

@@ -153,6 +153,12 @@ def test_refusals(tmp_path, call, message):
     assert set(files(tmp_path)) <= {".lock"}
 
 
+def test_a_file_is_not_known_by_its_name(tmp_path):
+    run = spec("bp", images())
+    with pytest.raises(BadInput, match="data 'pictures' is not known by its name alone; pass the data set as data="):
+        cs.train([run], tmp_path, device="cpu")
+
+
 def test_another_test_set_is_another_data_set(tmp_path):
     other = spec("bp").data.model_copy(update={"hash_test": "0" * 64})
     with pytest.raises(BadInput, match="content hash differs"):

@@ -56,7 +56,6 @@ class FleetLoop:
         self.headers = [self._header(run) for run in range(len(fleet.specs))]
         self.writers = [LogWriter(folder / f"{spec.run_id}.jsonl") for spec in fleet.specs]
         self.active = set(range(len(fleet.specs)))
-        self.last: dict[int, EpochRow] = {}
         self.began = time.monotonic()
         self.saved_at = time.monotonic()
         self._matrices = weight_matrices(fleet.task.blocks, fleet.parts)
@@ -148,10 +147,10 @@ class FleetLoop:
             reason = self._write(run, self._dear(run, epoch, epoch == epochs)) or reason
         if broken:
             self._finish(run, "diverged", epoch, f"{broken} became non-finite", row, correct)
-        elif reason:
-            self._finish(run, "stopped", epoch, reason, row, correct)
         elif epoch == epochs:
             self._finish(run, "finished", epoch, None, row, correct)
+        elif reason:
+            self._finish(run, "stopped", epoch, reason, row, correct)
 
     def _dear_epochs(self, run: int) -> tuple[int, ...] | None:
         """A baseline is compared with, never judged: it is probed dearly at its last epoch alone."""

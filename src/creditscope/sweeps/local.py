@@ -9,7 +9,7 @@ from typing import IO, Protocol
 import torch
 from torch import nn
 
-from creditscope.data import load_data
+from creditscope.data import DATASETS, load_data
 from creditscope.data.dataset import Dataset
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop, OnRow, Progress
@@ -74,6 +74,8 @@ def train(
         if data is not None:
             return data
         if name not in loaded:
+            if name not in DATASETS:
+                raise BadInput(f"data {name!r} is not known by its name alone; pass the data set as data=")
             loaded[name] = load_data(name)
         return loaded[name]
 

@@ -1,0 +1,69 @@
+"""The CUDA graph: what its warm-ups change is undone, and on a device it trains as the CPU does."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from cases import fleets
+from cases.fleets import features, images, spec
+
+from creditscope.engine import fleet as module
+from creditscope.engine.checkpoint import FleetState, restore
+from creditscope.engine.fleet import Fleet
+
+RUNS = [
+    spec(method, images(), seed=seed, augment="crop4+flip", targets=targets, dtype="float32")
+    for method, seed, targets in (
+        *(("bp", 1, "labels"), ("bp+pen0.1", 2, "random"), ("fa", 1, "labels"), ("fa-block@last1", 1, "labels")),
+        *(("dfa-rms", 1, "labels"), ("dfa-rms@frozen", 2, "labels")),
+    )
+]
+
+
+def test_every_tensor_that_a_step_changes_is_put_back(monkeypatch):
+    """The graph's path on the CPU, with two warm-up steps and a plain replay."""
+
+    def record(step, live):
+        kept = [tensor.clone() for tensor in live]
+        for _ in range(2):
+            step()
+            for tensor, old in zip(live, kept, strict=True):
+                tensor.copy_(old)
+        return SimpleNamespace(replay=step)
+
+    plain, plain_losses = fleets.trained(RUNS, data=images())
+    monkeypatch.setattr(Fleet, "path", "graph")
+    monkeypatch.setattr(module, "capture", record)
+    recorded, losses = fleets.trained(RUNS, data=images())
+    assert torch.equal(torch.stack(losses), torch.stack(plain_losses))
+    assert all(torch.equal(recorded.params[name], p) for name, p in plain.params.items())
+    assert all(torch.equal(recorded.optimiser.second[name], v) for name, v in plain.optimiser.second.items())
+    assert float(recorded.optimiser.steps) == float(plain.optimiser.steps) == 20
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_device_twenty_steps_are_those_of_the_cpu(tmp_path):
+    cpu, _ = fleets.trained(RUNS, data=images())
+    cuda = Fleet(RUNS, images(), fleets.default_model, torch.device("cuda"))
+    assert cuda.path == "graph"
+    for epoch in range(1, 5):
+        cuda.train_epoch(epoch)
+        if epoch == 2:
+            FleetState(cuda, 2).save(tmp_path)
+    for name, p in cpu.params.items():
+        torch.testing.assert_close(cuda.params[name].cpu(), p, rtol=1e-3, atol=1e-4)
+    resumed = Fleet(RUNS, images(), fleets.default_model, torch.device("cuda"))
+    assert restore(resumed, tmp_path) == 2
+    for epoch in (3, 4):
+        resumed.train_epoch(epoch)
+    for name, p in cuda.params.items():
+        torch.testing.assert_close(resumed.params[name], p, rtol=1e-4, atol=1e-5)
+
+
+def test_features_are_enough_for_a_graph(monkeypatch):
+    """Without crops the buffers hold the order alone."""
+    monkeypatch.setattr(Fleet, "path", "graph")
+    monkeypatch.setattr(module, "capture", lambda step, live: SimpleNamespace(replay=step))
+    made, _ = fleets.trained([spec("bp")], epochs=1, data=features())
+    assert float(made.optimiser.steps) == 5
