@@ -365,3 +365,13 @@ def test_the_golden_log_of_this_version_holds_every_field():
     log = RunLog.read(GOLDEN / f"schema_v{SCHEMA_VERSION}.jsonl")
     for row in log.rows():
         assert [name for name, value in row if value is None] == []
+
+
+def test_a_log_shows_itself_in_a_notebook_and_stays_text(tmp_path):
+    name = '<script>alert("x")</script>.jsonl'
+    log = RunLog(name, header("dfa"), (epoch(0, 0.125), epoch(1, 0.5)), (), end(1))
+    shown = log._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in shown
+    for text in ("dfa, seed", "finished", "0.1250", "0.5000"):
+        assert text in shown

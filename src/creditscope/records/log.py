@@ -16,6 +16,7 @@ from creditscope.errors import BadFile, CannotWrite
 from creditscope.records.gunzip import MAGIC, Gunzip
 from creditscope.records.rows import SCHEMA_VERSION, EndRow, EpochRow, HeaderRow, ProbeRow, Row, strip_nonfinite
 from creditscope.records.spec import RunSpec
+from creditscope.records.table import Table
 
 MAX_LINE_BYTES = 32 * 2**20
 _ROW: TypeAdapter[Any] = TypeAdapter(Row)
@@ -63,6 +64,22 @@ class RunLog:
         yield from sorted(body, key=lambda row: (row.epoch, row.kind))
         if self.end is not None:
             yield self.end
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                str(row.epoch),
+                "" if row.test_accuracy is None else f"{row.test_accuracy:.4f}",
+                "" if row.hidden is None else " ".join("–" if v is None else f"{v:.3g}" for v in row.hidden.median),
+                ""
+                if row.reference is None
+                else " ".join("–" if v is None else f"{v:.3g}" for v in row.reference.median),
+            )
+            for row in self.epochs
+        ]
+        status = self.end.status if self.end is not None else "unfinished"
+        title = f"{self.spec.method}, seed {self.spec.seed}: {status}, {len(self.probes)} dear probes ({self.name})"
+        return Table(("epoch", "accuracy", "‖h_l‖", "‖g_l‖"), tuple(rows), title=title).to_html()
 
     @classmethod
     def read(cls, path: Path) -> "RunLog":
