@@ -24,7 +24,7 @@ def expand(sweep: SweepSpec, data: Mapping[str, tuple[DataSpec, int]]) -> list[R
             for values in product(*part.axes.values()):
                 point = dict(zip(part.axes, values, strict=True))
                 try:
-                    runs |= dict.fromkeys(_runs(part, *data[name], point))
+                    runs |= dict.fromkeys(_runs(part, *data[name], dict(point)))
                 except BadInput as error:
                     raise BadFile(f"{sweep.name}: line {part.line}: {_shown(point)}{error}") from None
     return list(runs)

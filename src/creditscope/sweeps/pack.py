@@ -1,10 +1,12 @@
 """Pack runs into fleets: equal shapes train as one stack, and a resumed fleet keeps its old composition."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from creditscope.errors import BadFile, CannotWrite
 from creditscope.records import RunLog, RunSpec
+from creditscope.records.table import visible
 
 
 def pack(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
@@ -68,10 +70,9 @@ def _spec_of(folder: Path, run_id: str, logs: Mapping[str, RunLog]) -> RunSpec:
     if run_id in logs:
         return logs[run_id].spec
     path = folder / f"{run_id}.jsonl"
-    if not path.is_file() or path.parent != folder:
-        raise BadFile(
-            f"{run_id}.jsonl is missing, and a resume needs the whole fleet; restore it, or use another --out"
-        )
+    if path.parent != folder or not os.path.isfile(path):  # a log may name anything as its company
+        name = visible(run_id, keep="")[:80]
+        raise BadFile(f"{name}.jsonl is missing, and a resume needs the whole fleet; restore it, or use another --out")
     spec = RunLog.read(path).spec
     if spec.run_id != run_id:  # file names are made from the spec, so a log that lies about itself must not get there
         raise BadFile(f"{path.name} holds another run than its name says; restore it, or use another --out")

@@ -161,22 +161,24 @@ def _part(document: Located, where: Where, top: _Part, own: _Part | None) -> Swe
     )
     if not made.data:
         raise document.bad(places["data"], "an empty list; name at least one data set")
-    _check_methods(document, made, places.get("methods", where))
     for key, choices in axes.items():
         _check_setting(document, made, key, choices, places[f"set {key}"])
+    _check_methods(document, made, places)
     return made
 
 
-def _check_methods(document: Located, part: SweepPart, where: Where) -> None:
+def _check_methods(document: Located, part: SweepPart, places: Mapping[str, Where]) -> None:
     for index, name in enumerate(part.methods):
+        where = (*places["methods"], index) if "methods" in places else ()
         try:
             method = parse_method(name)
         except BadInput as error:
-            raise document.bad((*where, index), str(error)) from None
+            raise document.bad(where, str(error)) from None
         for key, is_said in (("penalty", method.penalty != 0), ("train_last", method.train_last != "all")):
             if key in part.axes and is_said:
                 raise document.bad(
-                    (*where, index), f"{name!r} says its {key}, and so does set or grid; say it in one place"
+                    where or places[f"set {key}"],
+                    f"method {name!r} says its {key} too; say it in one place (methods replaces the preset's)",
                 )
 
 
@@ -187,7 +189,7 @@ def _check_setting(document: Located, part: SweepPart, key: str, values: tuple[A
     for value in values:
         if isinstance(value, bool) and key not in _FLAGS:
             raise document.bad(where, f"wanted no true or false, got {str(value).lower()}")
-        if key == "model" and value not in MODELS:
+        if key == "model" and str(value) not in MODELS:
             raise document.bad(where, f"unknown model {_brief(value)}; {did_you_mean(str(value), MODELS)}")
         if key == "penalty":
             _check_penalty(document, value, where)

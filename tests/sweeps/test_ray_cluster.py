@@ -1,0 +1,131 @@
+"""Sweeps on Ray, and what happens to them: workers and nodes killed, the driver killed, Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cases.faults import fleet_workers, record, wait_for
+from cases.sweeps import contents, ends, environment, sweep_command, sweep_here, write_tiny
+
+from creditscope.errors import BadInput
+from creditscope.sweeps.ray_cluster import RayFleets
+
+pytestmark = pytest.mark.ray
+EPOCHS = 60  # long enough to be met while it trains
+FLEETS = ("--fleet-size", 1, "--device", "cpu")
+ON_RAY = ("--on", "ray", *FLEETS)
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    return write_tiny(tmp_path_factory.mktemp("spec"), EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spec, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    sweep_here(spec, *FLEETS, "--out", folder)
+    return folder
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A cluster of one node without cores, to which a test adds nodes."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL})
+    yield made
+    made.shutdown()
+
+
+SMALL = {"object_store_memory": 80 * 2**20}
+
+
+def start(*words):
+    return subprocess.Popen(
+        sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+
+
+def finish(driver, code=0):
+    out, error = driver.communicate(timeout=90)
+    assert driver.returncode == code, error
+    return out, error
+
+
+def test_a_worker_killed_is_replaced(spec, undisturbed, tmp_path):
+    driver = start(spec, *ON_RAY, "--out", tmp_path)
+    (victim, *_) = wait_for(lambda: fleet_workers(driver.pid))
+    os.kill(victim, signal.SIGKILL)
+    since = time.monotonic()
+    finish(driver)
+    record("Ray worker killed (-9)", tmp_path, undisturbed, since)
+
+
+def test_a_node_killed_is_done_without(spec, undisturbed, tmp_path, cluster):
+    first, second = (cluster.add_node(num_cpus=1, **SMALL) for _ in range(2))
+    driver = start(spec, *ON_RAY, "--address", cluster.address, "--out", tmp_path)
+    wait_for(lambda: len(fleet_workers(os.getpid())) == 2)
+    cluster.remove_node(second, allow_graceful=False)
+    since = time.monotonic()
+    finish(driver)
+    record("Ray node killed", tmp_path, undisturbed, since)
+
+
+def test_a_driver_killed_is_restarted_and_does_only_the_rest(spec, undisturbed, tmp_path, cluster):
+    cluster.add_node(num_cpus=1, **SMALL)
+    command = (spec, *ON_RAY, "--address", cluster.address, "--out", tmp_path)
+    driver = start(*command)
+    wait_for(lambda: list(tmp_path.glob("*.jsonl")))
+    driver.kill()
+    since = time.monotonic()
+    driver.communicate()
+    done = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.glob("*.jsonl")}
+    assert 0 < len(done) < 4
+    out, _ = finish(start(*command, "--resume"))
+    assert f"{len(done)} of 4 runs are done already" in out
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in done} == done
+    record("driver killed (-9) and restarted", tmp_path, undisturbed, since)
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(spec, undisturbed, tmp_path):
+    driver = start(spec, *ON_RAY, "--out", tmp_path)
+    wait_for(lambda: list(tmp_path.glob("*.jsonl")))
+    driver.send_signal(signal.SIGINT)
+    since = time.monotonic()
+    _, error = driver.communicate(timeout=20)
+    assert driver.returncode == 130
+    assert "stopped; what was logged is kept, and --resume goes on with it" in error
+    assert all(status == ["finished"] for status in ends(tmp_path).values())
+    finish(start(spec, *ON_RAY, "--resume", "--out", tmp_path))
+    record("Ctrl-C on Ray, then --resume", tmp_path, undisturbed, since)
+
+
+def test_files_go_to_a_store_from_the_workers(spec, undisturbed, tmp_path):
+    store = tmp_path / "store"
+    finish(start(spec, *ON_RAY, "--store", f"file://{store}", "--out", tmp_path / "runs"))
+    assert contents(store) == contents(tmp_path / "runs") == contents(undisturbed)
+    assert len(list(store.glob("*.safetensors"))) == 4
+    assert not list((tmp_path / "runs").glob("*.safetensors"))
+
+
+def test_a_cluster_that_is_not_there_is_one_line(spec, tmp_path):
+    done = sweep_here(spec, *ON_RAY, "--address", "127.0.0.1:1", "--out", tmp_path, code=2)
+    assert "creditscope: --address 127.0.0.1:1: no Ray there" in done.stderr.splitlines()[-1]
+
+
+def test_a_cluster_without_what_is_asked_for_is_one_line(spec, tmp_path):
+    for words, message in ((("--cpus", 999), "--cpus 999: this Ray cluster has"), (("--device", "cuda"), "no GPU")):
+        done = sweep_here(spec, *ON_RAY, *words, "--out", tmp_path, code=2)
+        assert message in done.stderr.splitlines()[-1]
+
+
+def test_without_ray_the_install_line_is_given(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BadInput, match=r"Ray is not installed; pip install 'creditscope\[ray\]'"):
+        RayFleets().__enter__()
