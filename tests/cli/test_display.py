@@ -1,0 +1,95 @@
+"""What training shows: a plan, a bar on a terminal only, alerts, and a summary."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from cases import specs as cases
+from cases.specs import spec
+from rich.console import Console
+
+from creditscope.cli import display
+from creditscope.cli.display import TrainDisplay, plan_text, summary_text
+from creditscope.errors import BadInput
+from creditscope.records import EndRow, EpochRow, LogWriter, RunLog
+from creditscope.records.rows import Gamma, Norms
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A display that believes to be on a terminal or not, and what it wrote."""
+
+    def make(terminal):
+        text = io.StringIO()
+        monkeypatch.setattr(
+            display, "Console", lambda stderr: Console(file=text, force_terminal=terminal, width=160, color_system=None)
+        )
+        return TrainDisplay(), text
+
+    return make
+
+
+def fleet_of(method):
+    run = spec(method)
+    return SimpleNamespace(spec=run, specs=[run])
+
+
+def test_a_bar_on_a_terminal_names_fleet_and_epoch(screen):
+    shown, text = screen(terminal=True)
+    first, second = fleet_of("bp"), fleet_of("dfa")
+    with shown:
+        shown.plan([first.specs, second.specs], 2)
+        shown.stage(first, 1, "train")
+        shown.step(first)
+        shown.stage(second, 2, "probe")
+        shown.stage(second, 3, "measure")
+    assert "fleet 2/2: 1 runs, epoch 3/3, measuring" in text.getvalue()
+    assert "1/24" in text.getvalue()
+
+
+def test_no_bar_in_a_file(screen):
+    shown, text = screen(terminal=False)
+    with shown:
+        shown.plan([fleet_of("bp").specs], 1)
+        shown.stage(fleet_of("bp"), 1, "train")
+    assert text.getvalue() == ""
+
+
+def test_alerts_are_shown_without_a_terminal_too(screen):
+    shown, text = screen(terminal=False)
+    on_row = shown.watch("stop")
+    header = cases.header("dfa-rms")
+    row = EpochRow(epoch=1, hidden=Norms(median=[1.0, 1.0, 1e4, 1e4, 1e4], n=32), growth=[1.0, 1e4, 1.0, 1.0])
+    reason = on_row(header, row)
+    assert reason
+    assert "\n" not in reason
+    assert " ".join(text.getvalue().split()).startswith(" ".join(reason.split())[:40])
+
+
+def test_an_unknown_way_to_watch(screen):
+    with pytest.raises(BadInput, match="--monitor shout: wanted alert or stop"):
+        screen(terminal=False)[0].watch("shout")
+
+
+def test_the_plan_counts_fleets_runs_and_steps():
+    fleets = [[spec("bp"), spec("dfa")], [spec("bp", terminal_ln=False)]]
+    text = plan_text(fleets)
+    assert "3 runs in 2 fleet(s)" in text
+    assert "bp, dfa" in text
+    assert text.count("no terminal LN") == 1
+    assert " 12 " in text, "3 epochs of 4 steps"
+    assert "no terminal LN" not in plan_text([[spec("bp", model="mine", terminal_ln=None)]])
+
+
+def test_the_summary_has_means_over_seeds(tmp_path):
+    logs = []
+    for seed, accuracy in ((1, 0.25), (2, 0.5)):
+        writer = LogWriter(tmp_path / f"{seed}.jsonl")
+        writer.create(cases.header("dfa", seed=seed))
+        gamma = Gamma(published=accuracy, deep=None)
+        writer.append(EpochRow(epoch=3, test_accuracy=accuracy, gamma=gamma, growth=[1.0, 2.0, None]))
+        writer.append(EndRow(status="finished" if seed == 1 else "diverged", epoch=3))
+        logs.append(RunLog.read(writer.path))
+    line = next(line.split() for line in summary_text(logs).splitlines() if line.startswith("dfa"))
+    assert line[:6] == ["dfa", "2", "0.375", "+0.375", "–", "2"]
+    assert line[-2:] == ["diverged,", "finished"]
