@@ -11,7 +11,7 @@ def main() -> None:
         ["bp", "bp@frozen", "dfa-rms", "dfa-rms@frozen"],
         preset="demo",
         seeds=(1, 2),
-        changes={"width": 64, "depth": 3, "epochs": 2},
+        changes={"width": 32, "depth": 3, "epochs": 2, "probe.n": 256},
     )
     with tempfile.TemporaryDirectory() as folder:
         logs = cs.train(runs, sys.argv[1] if len(sys.argv) > 1 else folder, device="cpu")

@@ -22,7 +22,12 @@ PROMISES = {
         r"^leaky: leak: .* in blocks\.0 follows the weights of blocks\.1",
         r"^backprop: leak: ",
     ],
-    "05_custom_rule.py": [r"^my-fa", r"direction \w+", r"block 2: cosine"],
+    "05_custom_rule.py": [
+        r"^my-fa",
+        r"direction passes, exact",
+        r"block 1: cosine \+0",
+        r"block 2\s+exact\s+by construction",
+    ],
 }
 
 

@@ -51,6 +51,15 @@ def test_a_stream_without_length_is_read_for_the_probe_alone():
     assert len(gather(DataLoader(Endless(), batch_size=100), CPU, torch.float32).test.x) == 1024
 
 
+def test_fewer_large_samples_are_kept(monkeypatch):
+    x, y = samples(3000)
+    assert len(gather((x, y), CPU, torch.float32).test.x) == 3000
+    monkeypatch.setattr("creditscope.scope.probe_data.KEPT_BYTES", 2000 * 6 * 4)
+    assert len(gather((x, y), CPU, torch.float32).test.x) == 2000
+    monkeypatch.setattr("creditscope.scope.probe_data.KEPT_BYTES", 1)
+    assert len(gather((x, y), CPU, torch.float32).test.x) == 1024
+
+
 X, Y = samples(8)
 
 

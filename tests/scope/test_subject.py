@@ -124,6 +124,16 @@ def frozen(model):
         (Net(), {"baseline": Net(width=9)}, "wanted a baseline of the same architecture, it differs in blocks.0.lin"),
         (Net(), {"baseline": Net(seed=1)}, "wanted a baseline with frozen blocks, but blocks.0.norm.weight requires"),
         (Net(), {"baseline": 34.9}, "a baseline accuracy is a fraction in [0, 1], got 34.9; write e.g. 0.349"),
+        (
+            Net(classes=3),
+            {},
+            "wanted labels below 3, the number of the model's outputs, got 3; number the classes from 0",
+        ),
+        (
+            Net(),
+            {"name": "a/b"},
+            "wanted a short name of letters, digits and . + @ - for the method, got 'a/b'; it names",
+        ),
         (Net(), {"protocol": "standart"}, "unknown protocol 'standart'; did you mean 'standard'?"),
     ],
 )
@@ -162,3 +172,16 @@ def test_blocks_that_do_not_train_are_not_judged():
 def test_rule_names_are_checked():
     with pytest.raises(BadInput, match="unknown rule 'dfaa'; did you mean 'dfa'"):
         rule_credit("dfaa")
+
+
+def test_one_output_has_no_argmax():
+    x, _ = samples()
+    y = torch.randint(2, (48,))
+
+    def loss(z, t):
+        return torch.nn.functional.binary_cross_entropy_with_logits(z[:, 0], t.to(z), reduction="none")
+
+    log = cs.audit_model(Net(classes=1), loader=(x, y), loss_fn=loss, **FAST).claims[0].cell.runs[0]
+    assert log.epochs[0].test_accuracy is None
+    assert log.spec.classes is None
+    assert log.epochs[0].reference is not None

@@ -1,9 +1,8 @@
 """Audit any module: measure it as it stands, judge it as a log would be judged, leave it as it was found."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from creditscope.blocks import Blocks
 from creditscope.blocks.cut import Where
 from creditscope.errors import BadInput
-from creditscope.protocol.audit import Audit, audit
+from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.records import EndRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.found import as_found, plain_model
@@ -20,7 +19,6 @@ from creditscope.scope.measure import dear_row, epoch_row, header_of, look, requ
 from creditscope.scope.probe_data import Loader
 from creditscope.scope.subject import LossOf, Subject, initial
 
-Baseline = nn.Module | float | RunLog | str | Path | Iterable[RunLog | str | Path]
 # A model in hand is a trained model; how long it trained is not known.
 TRAINED = 1
 
@@ -33,7 +31,7 @@ def audit_model(
     loss_fn: LossOf | None = None,
     credit: CreditAdapter | None = None,
     backward: Backward | None = None,
-    baseline: Baseline | None = None,
+    baseline: nn.Module | float | Logs | None = None,
     init: Mapping[str, Tensor] | None = None,
     name: str = "model",
     seed: int = 0,
@@ -43,8 +41,9 @@ def audit_model(
 ) -> Audit:
     """Measure a trained model at every block and judge it. Nothing of the model is changed.
 
-    It is measured in eval mode and in the dtype of its parameters, on at most 1,024 samples of the loader; accuracy
-    is taken on up to 10,000. The reference is the true gradient of the forward pass, whatever the model's backward.
+    It is measured in eval mode and in the dtype of its parameters, on at most 1,024 samples of the loader (pass fewer
+    for a large model); accuracy is taken on up to 10,000, fewer where samples are large. The reference is the true
+    gradient of the forward pass, whatever the model's own backward does.
 
     Args:
         model: Any module that maps inputs to outputs of shape (samples, classes).

@@ -43,23 +43,26 @@ def sums_before_normalisers(snapshot: Snapshot) -> dict[int, float]:
     parts: dict[int, list[Tensor]] = {}
     full = {**snapshot.task.buffers, **snapshot.params}
     for batch in snapshot.batches:
-        for block, entering in _entering(snapshot.task, full, batch.x).items():
-            parts.setdefault(block, []).append(vector_norms(entering.flatten(1)))
+        for block, norms in _entering(snapshot.task, full, batch.x).items():
+            parts.setdefault(block, []).append(norms)
     return {block: float(norm_stats(torch.cat(norms)).median) for block, norms in parts.items()}
 
 
 def _entering(task: Task, full: dict[str, Tensor], x: Tensor) -> dict[int, Tensor]:
-    """One forward pass: the input of the last normaliser, where its output is the block's output."""
-    last: dict[str, Tensor] = {}
+    """One forward pass: norms of what enters the last normaliser, where its output is the block's output."""
+    last: list[tuple[Tensor, int, Tensor]] = []
     found: dict[int, Tensor] = {}
 
     def normalised(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        last.update(entered=state_of(args), left=state_of(output))
+        left = state_of(output)
+        last[:] = [(left, left._version, vector_norms(state_of(args).flatten(1)))]
 
     def ended(block: int) -> Any:
         def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
-            if last.get("left") is state_of(output):
-                found[block] = last["entered"]
+            out = state_of(output)
+            # The same tensor, and nothing added to it in place since.
+            if last and last[0][0] is out and last[0][1] == out._version:
+                found[block] = last[0][2]
 
         return hook
 

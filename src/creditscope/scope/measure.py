@@ -1,5 +1,6 @@
 """From a subject to rows: the cheap set, the dear set, and what had to be said about them."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,10 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int) -> Hea
         redraws: K of the nulls.
         directions: M of ρ.
     """
+    if not re.fullmatch(r"[\w.+@ -]{1,80}", name):
+        raise BadInput(
+            f"wanted a short name of letters, digits and . + @ - for the method, got {name!r}; it names the log"
+        )
     device = subject.data.probe.x.device
     dtype = str(next(iter(subject.model.parameters())).dtype).removeprefix("torch.")
     shapes, depth = subject.task.shapes, subject.task.blocks.depth
@@ -97,13 +102,13 @@ def look(subject: Subject, snapshot: Snapshot) -> Looked:
     with torch.no_grad():
         fields = epoch_fields(sample_numbers(snapshot.seen, snapshot.view, snapshot.exact), snapshot.exact)
     _refuse_zero_credit(snapshot)
-    if len(set(subject.task.shapes)) > 1:
-        fields["growth"] = per_element(fields["growth"], subject.task.shapes)
-        notes.append("states differ in shape: growth is taken on the RMS per element")
     hidden = fields["hidden"].median
     for block, size in sums_before_normalisers(snapshot).items():
         fields["growth"][block] = size / hidden[block] if hidden[block] else None
         notes.append(f"block {subject.names[block]} ends in a normaliser: its growth is taken on the sum before it")
+    if len(set(subject.task.shapes)) > 1:
+        fields["growth"] = per_element(fields["growth"], subject.task.shapes)
+        notes.append("states differ in shape: growth is taken on the RMS per element")
     if not samples_are_independent(snapshot):
         for name in ("reference", "gain", "cosine", "cosine_published", "gamma"):
             fields.pop(name, None)

@@ -13,8 +13,9 @@ from creditscope.records import DataSpec
 
 PROBE_SAMPLES = 1024
 PROBE_BATCH = 128
-# Samples of a loader that are kept for accuracy and readouts; a whole test set of common size.
+# Samples of a loader that are kept for accuracy and readouts: a whole test set of common size, fewer of large samples.
 KEPT_SAMPLES = 10_000
+KEPT_BYTES = 2**28
 
 Loader = Iterable[Any] | tuple[Tensor, Tensor]
 
@@ -51,7 +52,7 @@ def gather(loader: Loader, device: torch.device, dtype: torch.dtype) -> ProbeDat
         device: Where the model lives; samples on the CPU are moved there, others must be there already.
         dtype: Of the model; inputs that are numbers take it.
     """
-    wanted = KEPT_SAMPLES if _has_length(loader) else PROBE_SAMPLES
+    wanted = PROBE_SAMPLES
     xs: list[Tensor] = []
     ys: list[Tensor] = []
     count = 0
@@ -63,6 +64,9 @@ def gather(loader: Loader, device: torch.device, dtype: torch.dtype) -> ProbeDat
                 f"wanted samples of one shape, got inputs {tuple(xs[0].shape[1:])} and then {tuple(xs[-1].shape[1:])}, "
                 f"targets {tuple(ys[0].shape[1:])} and then {tuple(ys[-1].shape[1:])}; pad or sort them"
             )
+        if not count and _has_length(loader):
+            room = KEPT_BYTES // max(1, xs[0][:1].numel() * xs[0].element_size())
+            wanted = max(PROBE_SAMPLES, min(KEPT_SAMPLES, room))
         count += len(x)
         if count >= wanted:
             break

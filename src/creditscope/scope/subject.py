@@ -76,6 +76,12 @@ class Subject:
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         data = gather(loader, device_of(model), dtype)
         logits = _steady_logits(cut, data.probe.x)
+        top = int(data.test.y.max()) if loss_fn is None and data.labelled else 0
+        if top >= logits.shape[1]:
+            raise BadInput(
+                f"wanted labels below {logits.shape[1]}, the number of the model's outputs, got {top}; "
+                "number the classes from 0, or pass loss_fn=..."
+            )
         task = Task.of(cut, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
         few = Batch(data.probe.x[:PROBE_BATCH], data.probe.y[:PROBE_BATCH])
         shuffles = isinstance(credit, BackwardCredit) and credit.feedback
@@ -172,7 +178,7 @@ class Subject:
 
     def correct(self) -> Tensor | None:
         """Per-sample correctness on everything the loader gave; None where the targets are no labels."""
-        if not self.data.labelled:
+        if not self.data.labelled or self.task.outputs < 2:
             return None
         with torch.no_grad():
             logits = [self.model(x) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)]

@@ -59,6 +59,8 @@ class TrueBlocks(Blocks):
 def true_backward(model: nn.Module) -> Iterator[None]:
     """Inside, a forward pass is recorded as plain operations, without anything that would bend its backward.
 
+    Custom autograd functions are run inline for the whole process: not while another thread trains.
+
     Args:
         model: The model about to run.
     """

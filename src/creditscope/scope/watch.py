@@ -14,10 +14,9 @@ from creditscope.blocks.cut import Where
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.probes.dear import dear_probes
 from creditscope.probes.schedule import DEAR_EPOCHS
-from creditscope.protocol.audit import Audit, audit
+from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
 from creditscope.records import EndRow, EpochRow, LogWriter, ProbeRow, RunLog
-from creditscope.scope.audit_model import Baseline
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.found import as_found, plain_model
 from creditscope.scope.measure import dear_row, epoch_row, header_of, look, require_true_reference
@@ -179,7 +178,7 @@ class Scope:
         """The log so far."""
         return RunLog(self._name, self._header, tuple(self._epochs), tuple(self._probes), self._end, self._notes)
 
-    def audit(self, baseline: Baseline | None = None, protocol: str = "standard") -> Audit:
+    def audit(self, baseline: float | Logs | None = None, protocol: str = "standard") -> Audit:
         """Judge the log so far.
 
         Args:
