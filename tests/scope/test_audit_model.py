@@ -161,6 +161,7 @@ def test_unlike_shapes_grow_by_rms_and_say_so():
     rms = [np.median(h.double().square().mean(1).sqrt().numpy()) for h in states[1:]]
     np.testing.assert_allclose(log.epochs[0].growth, np.divide(rms[1:], rms[:-1]), rtol=1e-5)
     assert any("RMS per element" in note for note in log.problems)
+    assert "RMS per element" in log.header.source["growth"]
     assert log.spec.width is None
 
 
@@ -272,3 +273,19 @@ def test_frozen_copy_leaves_the_model_alone():
     assert [p.requires_grad for p in twin.blocks[0].parameters()] == [False] * 4
     assert all(p.requires_grad for p in twin.blocks[1].parameters())
     assert all(p.grad is None for p in twin.parameters())
+
+
+def test_audits_of_several_seeds_are_judged_as_one_cell():
+    x, y = samples(100)
+    logs = []
+    for seed in (1, 2, 3):
+        model = Net(seed=seed)
+        twin = cs.frozen_copy(model)
+        for one in (model, twin):
+            train(one, x, y, 10)
+        logs += [
+            cell.cell.runs[0] for cell in cs.audit_model(model, loader=(x, y), baseline=twin, seed=seed, **FAST).cells
+        ]
+    audit = cs.audit(logs)
+    assert audit.claims[0].cell.seeds == (1, 2, 3)
+    assert outcome(audit, "depth").details["estimator"] == "paired"

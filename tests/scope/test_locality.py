@@ -146,7 +146,15 @@ def noisy(model, x, y):
     (functional.cross_entropy(model(x), y) * torch.rand(())).backward()
 
 
+def by_parts(model, x, y):
+    h = model.embed(x)
+    for block in model.blocks:
+        h = block(h)
+    functional.cross_entropy(model.head(h), y).backward()
+
+
 def silent(model, x, y):
+    model(x)
     return {name: torch.zeros_like(p) for name, p in model.named_parameters()}
 
 
@@ -158,6 +166,11 @@ def silent(model, x, y):
         (Net(), {"cut": "blocks.9"}, "no block 'blocks.9' to cut after; did you mean 'blocks."),
         (Net(), {"cut": 3}, "wanted a cut after block 0 to 2, got 3; give an index or a block's name"),
         (Net(), {"update_fn": silent}, "no gradient: wanted updates upstream of the cut, all are absent or zero;"),
+        (
+            Net(),
+            {"update_fn": by_parts},
+            "update_fn never calls model(x), so the network's output cannot be held fixed;",
+        ),
         (Net(), {"update_fn": noisy}, "differs from call to call with nothing changed; make update_fn deterministic"),
         (Net(), {"update_fn": noisy, "loss_fn": noisy}, "wanted loss_fn or update_fn, got both"),
         (Dead(), {}, "changing the weights of blocks.1 does not change the output, so nothing can be shown;"),

@@ -145,6 +145,11 @@ class _Trial:
         }
         with self._recorded() as held:
             plain = self._updates()
+        if self.hold != "nothing" and "" not in held:
+            raise BadInput(
+                "update_fn never calls model(x), so the network's output cannot be held fixed; call the model for its "
+                "logits, or pass hold='nothing'"
+            )
         again = self._updates()
         upstream = [name for name, r in rank.items() if r <= (len(names) - 1 if cut is None else cut)]
         self._require_updates(plain, again, upstream)

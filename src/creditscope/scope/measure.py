@@ -30,6 +30,7 @@ _STEP = 1e-4
 _AGREES = 0.98
 # Rounding in float32 or bfloat16 leaves more than this of a gradient's direction.
 _BACKPROP = 0.99
+UNLIKE_SHAPES = "states differ in shape: growth is taken on the RMS per element"
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int) -> Hea
         parameters=sum(p.numel() for p in subject.model.parameters()),
         threads=torch.get_num_threads(),
         provenance=provenance(device.type, torch.cuda.get_device_name() if device.type == "cuda" else None),
+        # What a reader of the log alone must know.
+        source={"growth": UNLIKE_SHAPES} if len(set(shapes)) > 1 else None,
         time_created=now(),
     )
 
@@ -108,7 +111,7 @@ def look(subject: Subject, snapshot: Snapshot) -> Looked:
         notes.append(f"block {subject.names[block]} ends in a normaliser: its growth is taken on the sum before it")
     if len(set(subject.task.shapes)) > 1:
         fields["growth"] = per_element(fields["growth"], subject.task.shapes)
-        notes.append("states differ in shape: growth is taken on the RMS per element")
+        notes.append(UNLIKE_SHAPES)
     if not samples_are_independent(snapshot):
         for name in ("reference", "gain", "cosine", "cosine_published", "gamma"):
             fields.pop(name, None)

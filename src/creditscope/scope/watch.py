@@ -20,6 +20,7 @@ from creditscope.records import EndRow, EpochRow, LogWriter, ProbeRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.found import as_found, plain_model
 from creditscope.scope.measure import dear_row, epoch_row, header_of, look, require_true_reference
+from creditscope.scope.probe_data import Loader
 from creditscope.scope.subject import LossOf, Subject
 
 logger = logging.getLogger("creditscope")
@@ -32,7 +33,7 @@ class Stopped(Exception):
 def watch(
     model: nn.Module,
     *,
-    probe: tuple[Tensor, Tensor],
+    probe: Loader,
     blocks: Where = None,
     loss_fn: LossOf | None = None,
     credit: CreditAdapter | None = None,
@@ -54,7 +55,7 @@ def watch(
 
     Args:
         model: The model as it will be trained, at initialisation.
-        probe: Held-out inputs and targets to measure on.
+        probe: Held-out samples to measure on: a pair of tensors, or batches (x, y) as in ``audit_model``.
         blocks: As in ``audit_model``.
         loss_fn: Likewise.
         credit: Likewise.
