@@ -5,25 +5,27 @@ from typing import Annotated
 
 import typer
 
-from creditscope.cli.audit import ProtocolName, _baseline, _numbers
+from creditscope.cli.options import (
+    Assumed,
+    Baseline,
+    Logs,
+    Protocol,
+    ProtocolName,
+    Thresholds,
+    parse_baseline,
+    parse_numbers,
+)
 
 
 def report(
-    logs: Annotated[list[Path], typer.Argument(help="Log files or folders, ours or in a published JSON layout.")],
+    logs: Logs,
     out: Annotated[
         Path, typer.Option(help="A page that opens offline (.html), or the tables and the reporting form (.md, .tex).")
     ] = Path("report.html"),
-    protocol: Annotated[ProtocolName, typer.Option(help="Which checks decide.")] = ProtocolName.standard,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="LOGS|NUMBER", help="Frozen-blocks runs, or their accuracy as a fraction.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="CHECK=VALUE", help="A threshold of your own, e.g. scale=40.")
-    ] = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="For logs that do not state it: blocks=4, h0=9, ratio=0.4."),
-    ] = None,
+    protocol: Protocol = ProtocolName.standard,
+    baseline: Baseline = None,
+    set_: Thresholds = None,
+    assume: Assumed = None,
 ) -> None:
     """Write one file that shows verdicts, plots, numbers and advice, and how to make it again."""
     import shlex
@@ -32,8 +34,8 @@ def report(
     from creditscope.report.page import check_out, write_report
 
     check_out(out)
-    thresholds, assumed = _numbers(set_, "--set"), _numbers(assume, "--assume")
-    given = _baseline(baseline)
+    thresholds, assumed = parse_numbers(set_, "--set"), parse_numbers(assume, "--assume")
+    given = parse_baseline(baseline)
     loaded = load_logs(logs)
     against = load_logs(given) if isinstance(given, Path) else given
     words = ["creditscope", "report", *map(str, logs), "--out", str(out), "--protocol", protocol.value]
