@@ -146,8 +146,6 @@ def frozen_copy(model: nn.Module, blocks: Where = None) -> nn.Module:
     cut = Blocks.of(twin, list(Blocks.of(plain_model(model), blocks).names))
     for module in cut.modules:
         module.requires_grad_(False)
-    for p in twin.parameters():
-        p.grad = None
     return twin
 
 
