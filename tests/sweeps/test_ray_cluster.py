@@ -14,7 +14,7 @@ from creditscope.errors import BadInput
 from creditscope.sweeps.ray_cluster import RayFleets
 
 pytestmark = pytest.mark.ray
-EPOCHS = 60  # long enough to be met while it trains
+EPOCHS = 30  # long enough to be met while it trains
 FLEETS = ("--fleet-size", 1, "--device", "cpu")
 ON_RAY = ("--on", "ray", *FLEETS)
 
@@ -68,7 +68,7 @@ def test_a_worker_killed_is_replaced(spec, undisturbed, tmp_path):
 
 
 def test_a_node_killed_is_done_without(spec, undisturbed, tmp_path, cluster):
-    first, second = (cluster.add_node(num_cpus=1, **SMALL) for _ in range(2))
+    _, second = (cluster.add_node(num_cpus=1, **SMALL) for _ in range(2))
     driver = start(spec, *ON_RAY, "--address", cluster.address, "--out", tmp_path)
     wait_for(lambda: len(fleet_workers(os.getpid())) == 2)
     cluster.remove_node(second, allow_graceful=False)
@@ -102,8 +102,8 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(spec, undisturbed, tmp_
     assert driver.returncode == 130
     assert "stopped; what was logged is kept, and --resume goes on with it" in error
     assert all(status == ["finished"] for status in ends(tmp_path).values())
-    finish(start(spec, *ON_RAY, "--resume", "--out", tmp_path))
-    record("Ctrl-C on Ray, then --resume", tmp_path, undisturbed, since)
+    finish(start(spec, *FLEETS, "--resume", "--out", tmp_path))
+    record("Ctrl-C on Ray, then --resume here", tmp_path, undisturbed, since)
 
 
 def test_files_go_to_a_store_from_the_workers(spec, undisturbed, tmp_path):

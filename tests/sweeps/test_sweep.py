@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 from cases.sweeps import contents, ends, write_tiny
-
 from safetensors.torch import load_file
 
 from creditscope.data import load_data

@@ -56,6 +56,8 @@ class SweepDisplay:
 
     def on_fleet(self, job: "FleetJob", outcome: "Outcome") -> None:
         """A fleet ended."""
+        for note in outcome.notes:
+            self._say(note)
         if outcome.out_of_memory:
             self._fleets += 1
             self._say(f"fleet {job.number} of {len(job.specs)} runs did not fit into the memory")

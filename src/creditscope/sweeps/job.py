@@ -58,11 +58,13 @@ class Outcome:
         files: Name and content of what was made, where it did not stay on the machine that made it.
         out_of_memory: Whether the fleet did not fit.
         error: In one line, why it failed; None when it did not.
+        notes: Lines that a user should read.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     out_of_memory: bool = False
     error: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def train_job(job: FleetJob, folder: Path, progress: PlanProgress | None = None) -> None:

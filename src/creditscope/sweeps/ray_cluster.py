@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import ModuleType, TracebackType
@@ -47,6 +48,7 @@ class RayFleets:
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
         ray = _import_ray()
+        _require_listener(self.address)
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         local = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if self.address is None else {}
         try:
@@ -115,6 +117,18 @@ class RayFleets:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             why = lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]
             return job, Outcome(error=f"fleet {job.number} ({job.run_ids[0]}, …) failed on its worker: {why[:200]}")
+
+
+def _require_listener(address: str | None) -> None:
+    """Ray itself tries for minutes before it says that nobody answers."""
+    host, _, port = (address or "").rpartition(":")
+    if not host or not port.isdecimal() or "//" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise BadInput(f"--address {address}: no Ray there ({cause}); see docs/slurm.md") from None
 
 
 def _import_ray() -> ModuleType:

@@ -1,0 +1,153 @@
+"""Faults of one machine, each really done to a sweep in a process of its own: nothing is lost, one clear line each."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from cases.faults import record, wait_for
+from cases.sweeps import contents, environment, sweep_command, sweep_here, write_tiny
+
+from creditscope.records import RunLog
+
+HERE = ("--fleet-size", 2, "--device", "cpu")
+EPOCHS = 8
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    return write_tiny(tmp_path_factory.mktemp("spec"), EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spec, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    sweep_here(spec, *HERE, "--out", folder)
+    return folder
+
+
+@pytest.fixture
+def begun(undisturbed, tmp_path):
+    """A copy of the finished sweep, to be damaged."""
+    folder = tmp_path / "runs"
+    shutil.copytree(undisturbed, folder)
+    return folder
+
+
+def start(*words, before=None):
+    return subprocess.Popen(
+        sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        preexec_fn=before,
+    )  # fmt: skip
+
+
+def last_line(text):
+    lines = text.splitlines()
+    assert "Traceback" not in text
+    return lines[-1]
+
+
+def resume(spec, folder, fault, undisturbed, since):
+    done = sweep_here(spec, *HERE, "--resume", "--out", folder)
+    record(fault, folder, undisturbed, since)
+    return done
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_sweep_that_is_stopped_goes_on(spec, undisturbed, tmp_path, number):
+    process = start(spec, *HERE, "--out", tmp_path)
+    wait_for(lambda: list(tmp_path.glob("*.jsonl")))
+    process.send_signal(number)
+    since = time.monotonic()
+    _, error = process.communicate(timeout=20)
+    if number != signal.SIGKILL:
+        assert process.returncode == 130
+        assert "stopped; what was logged is kept, and --resume goes on with it" in last_line(error)
+    resume(spec, tmp_path, f"{number.name} here, then --resume", undisturbed, since)
+
+
+def test_a_full_disk(spec, undisturbed, tmp_path):
+    largest = max(path.stat().st_size for path in undisturbed.glob("*.jsonl"))
+
+    def full():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest * 2 // 3, largest * 2 // 3))
+
+    process = start(spec, *HERE, "--out", tmp_path, before=full)
+    _, error = process.communicate(timeout=60)
+    since = time.monotonic()
+    assert process.returncode == 2
+    assert "cannot" in last_line(error)
+    assert "kept" in last_line(error)
+    kept = contents(tmp_path)
+    assert any(len(rows) > 2 for rows in kept.values())
+    wanted = contents(undisturbed)
+    assert all(rows == wanted[name][: len(rows)] for name, rows in kept.items())
+    resume(spec, tmp_path, "disk full (file size limit)", undisturbed, since)
+
+
+@pytest.mark.parametrize("folder", ["/proc/self", "/proc/sys/runs"])
+def test_a_folder_that_cannot_be_written(spec, folder):
+    done = sweep_here(spec, *HERE, "--out", folder, code=2)
+    assert last_line(done.stderr).startswith(f"creditscope: --out {os.path.basename(folder)}: cannot ")
+
+
+def test_two_writers(spec, undisturbed, tmp_path):
+    first = start(spec, *HERE, "--out", tmp_path)
+    wait_for(lambda: list(tmp_path.glob("*.jsonl")))
+    since = time.monotonic()
+    os.kill(first.pid, signal.SIGSTOP)  # it holds the folder, however slow this machine is
+    try:
+        second = sweep_here(spec, *HERE, "--resume", "--out", tmp_path, code=2)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert "another creditscope is training there; wait or choose another" in last_line(second.stderr)
+    assert first.communicate(timeout=60)
+    assert first.returncode == 0
+    record("two sweeps on one folder", tmp_path, undisturbed, since)
+
+
+def test_a_torn_line(spec, undisturbed, begun):
+    path = sorted(begun.glob("*.jsonl"))[0]
+    path.write_bytes(path.read_bytes()[:-20])
+    assert RunLog.read(path).end is None
+    since = time.monotonic()
+    done = resume(spec, begun, "torn last line", undisturbed, since)
+    assert f"{path.name} lost rows that its checkpoint (epoch {EPOCHS}) counts on" in done.stderr
+
+
+def unfinished(folder, rows):
+    """The logs as a kill left them: so many rows, and checkpoints of the end that are about to be damaged."""
+    for path in folder.glob("*.jsonl"):
+        path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:rows]))
+
+
+def test_a_half_written_checkpoint(spec, undisturbed, begun):
+    unfinished(begun, 4)
+    for path in begun.glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    done = resume(spec, begun, "half-written checkpoint", undisturbed, time.monotonic())
+    assert done.stderr.count("not a readable checkpoint") == 4
+    assert len(list(begun.glob("*.safetensors.damaged"))) == 4
+
+
+def test_a_corrupted_checkpoint_header(spec, undisturbed, begun):
+    unfinished(begun, 4)
+    path = sorted(begun.glob("*.safetensors"))[0]
+    data = bytearray(path.read_bytes())
+    data[8:40] = b"\xff" * 32
+    path.write_bytes(data)
+    done = resume(spec, begun, "corrupted checkpoint (header)", undisturbed, time.monotonic())
+    assert f"{path.name}: not a readable checkpoint" in done.stderr
+    assert path.with_name(path.name + ".damaged").read_bytes() == data
+
+
+def test_a_lost_log_is_made_again(spec, undisturbed, begun):
+    path = sorted(begun.glob("*.jsonl"))[0]
+    path.unlink()
+    sweep_here(spec, *HERE, "--resume", "--out", begun)
+    assert RunLog.read(path).finished
+    other = {name: rows for name, rows in contents(undisturbed).items() if name != path.name}
+    assert {name: contents(begun)[name] for name in other} == other
