@@ -5,9 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
-from cases.faults import fleet_workers, record, wait_for
+from cases.faults import descendants, fleet_workers, record, wait_for
 from cases.sweeps import contents, ends, environment, sweep_command, sweep_here, write_tiny
 
 from creditscope.errors import BadInput
@@ -34,7 +35,7 @@ def undisturbed(spec, tmp_path_factory):
 @pytest.fixture
 def cluster(monkeypatch):
     """A cluster of one node without cores, to which a test adds nodes."""
-    for name, value in environment().items():
+    for name, value in (environment() | WATCHFUL).items():
         monkeypatch.setenv(name, value)
     from ray.cluster_utils import Cluster
 
@@ -43,6 +44,15 @@ def cluster(monkeypatch):
     made.shutdown()
 
 
+# A node is given up after three seconds of silence, so that a test need not wait for half a minute.
+WATCHFUL = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_grpc_client_keepalive_time_ms": "2000",
+    "RAY_grpc_client_keepalive_timeout_ms": "2000",
+}
 SMALL = {"object_store_memory": 80 * 2**20}
 
 
@@ -75,6 +85,24 @@ def test_a_node_killed_is_done_without(spec, undisturbed, tmp_path, cluster):
     since = time.monotonic()
     finish(driver)
     record("Ray node killed", tmp_path, undisturbed, since)
+
+
+def test_a_node_that_falls_silent_is_done_without(spec, undisturbed, tmp_path, cluster):
+    _, second = (cluster.add_node(num_cpus=1, **SMALL) for _ in range(2))
+    (raylet,) = second.all_processes["raylet"]
+    driver = start(spec, *ON_RAY, "--address", cluster.address, "--out", tmp_path)
+    wait_for(lambda: fleet_workers(raylet.process.pid))
+    silenced = [raylet.process.pid, *descendants(raylet.process.pid)]
+    for pid in silenced:  # its connections stay open, and nobody answers
+        os.kill(pid, signal.SIGSTOP)
+    since = time.monotonic()
+    try:
+        finish(driver)
+    finally:
+        for pid in silenced:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    record("Ray node silent (stopped, connections open)", tmp_path, undisturbed, since)
 
 
 def test_a_driver_killed_is_restarted_and_does_only_the_rest(spec, undisturbed, tmp_path, cluster):

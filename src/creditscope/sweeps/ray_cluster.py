@@ -19,7 +19,6 @@ _SETTINGS = {
     "RAY_grpc_client_keepalive_timeout_ms": "10000",
 }
 _STORE_BYTES = 256 * 2**20
-_MAX_WINDOW = 256
 
 
 @dataclass
@@ -40,7 +39,6 @@ class RayFleets:
     device: str = "auto"
     retries: int = 3
     keeps_files: bool = False
-    window: int = 1
     _ray: ModuleType | None = None
     _jobs: dict[Any, FleetJob] = field(default_factory=dict)
 
@@ -66,8 +64,6 @@ class RayFleets:
             raise BadInput("--device cuda: this Ray cluster has no GPU; use --device cpu or auto")
         if there.get("CPU", 0) < self.cpus:
             raise BadInput(f"--cpus {self.cpus:g}: this Ray cluster has {there.get('CPU', 0):g} cores; ask for fewer")
-        # Enough that no core waits for the driver, few enough that its memory stays flat.
-        self.window = max(1, min(_MAX_WINDOW, 2 * self.slots))
         return self
 
     def __exit__(
@@ -82,12 +78,17 @@ class RayFleets:
         self._ray.shutdown()
 
     @property
+    def window(self) -> int:
+        """How many jobs to hand over at once: enough that no core waits for the driver, also when machines join."""
+        return max(1, 2 * self.slots)
+
+    @property
     def slots(self) -> int:
         """How many fleets the cluster holds at once now."""
         if self._ray is None:
             raise NotMeasured("the cluster is not known before Ray is started")
         there = self._ray.cluster_resources()
-        by_cores = there.get("CPU", 0) // self.cpus if self.cpus else _MAX_WINDOW
+        by_cores = there.get("CPU", 0) // self.cpus
         return int(min(by_cores, there.get("GPU", 0) // self.gpus) if self.gpus else by_cores)
 
     def submit(self, job: FleetJob) -> None:

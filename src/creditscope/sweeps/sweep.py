@@ -40,8 +40,10 @@ class Executor(Protocol):
 
     keeps_files: bool
     """Whether files are left in the output folder by the work itself; if not, each outcome carries them."""
-    window: int
-    """How many jobs it takes at once."""
+
+    @property
+    def window(self) -> int:
+        """How many jobs it takes at once."""
 
     def submit(self, job: FleetJob) -> None:
         """Take a job."""

@@ -13,10 +13,10 @@ MAX_BYTES = 256 * 2**10
 MAX_VALUES = 20_000
 MAX_NESTING = 20
 _YAML = "tag:yaml.org,2002:"
-_TAGS: dict[str, tuple[str, ...]] = {
-    "mapping": (_YAML + "map",),
-    "sequence": (_YAML + "seq",),
-    "scalar": tuple(_YAML + kind for kind in ("str", "int", "float", "bool", "null")),
+_TAGS: dict[type[yaml.Node], tuple[str, ...]] = {
+    yaml.MappingNode: (_YAML + "map",),
+    yaml.SequenceNode: (_YAML + "seq",),
+    yaml.ScalarNode: tuple(_YAML + kind for kind in ("str", "int", "float", "bool", "null")),
 }
 Where = tuple[str | int, ...]
 
@@ -111,7 +111,7 @@ def _check_bounds(name: str, text: str) -> None:
 
 def _value(name: str, loader: yaml.SafeLoader, node: yaml.Node, where: Where, lines: dict[Where, int]) -> Any:
     lines[where] = node.start_mark.line + 1
-    if node.tag not in _TAGS[node.id]:
+    if node.tag not in _TAGS[type(node)]:
         shown = node.tag.replace(_YAML, "!!")
         _refuse(
             name, node.start_mark, f"wanted a text, a number, true or false, got {shown}; quote it, or drop the tag"

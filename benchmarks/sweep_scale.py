@@ -1,0 +1,80 @@
+"""Many tiny fleets on a simulated cluster: what Ray adds to each, and whether the driver's memory stays flat.
+
+Run: python benchmarks/sweep_scale.py [FLEETS] > docs/sweep_scale.json
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+NODES = 2
+TINY = """\
+data: synthetic
+methods: [bp]
+seeds: [SEEDS]
+set: {width: 4, depth: 1, epochs: 0, batch: 512, probe.n: 8, probe.batch: 8, probe.dear: [], probe.redraws: 0,
+      probe.directions: 1}
+"""
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def main(fleets: int) -> None:
+    os.environ |= {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    from ray.cluster_utils import Cluster
+
+    from creditscope.data import load_data
+    from creditscope.sweeps.grid import expand
+    from creditscope.sweeps.job import FleetJob
+    from creditscope.sweeps.ray_cluster import RayFleets
+    from creditscope.sweeps.spec_file import parse_spec
+    from creditscope.sweeps.sweep import Here, plan_sweep, read_logs, run_sweep
+
+    data = load_data("synthetic")
+    text = TINY.replace("SEEDS", ", ".join(map(str, range(fleets))))
+    specs = expand(parse_spec("tiny", text), {"synthetic": (data.spec, data.classes)})
+    options = {"data": {"synthetic": "synthetic"}, "fleet_size": 1, "job": FleetJob(0, (), "", None, "cpu", 1)}
+
+    with tempfile.TemporaryDirectory() as scratch:
+        here, away = Path(scratch) / "here", Path(scratch) / "away"
+        here.mkdir()
+        away.mkdir()
+        few = plan_sweep(specs[: fleets // 10], here, **options)
+        began = time.monotonic()
+        run_sweep(few, here, Here(here))
+        seconds_here = (time.monotonic() - began) / len(few.jobs)
+
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 * 2**20})
+        for _ in range(NODES):
+            cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+        plan = plan_sweep(specs, away, **options)
+        memory: list[float] = []
+        ends: list[float] = []
+        with RayFleets(cluster.address, device="cpu") as ray:
+            run_sweep(
+                plan, away, ray, lambda job, outcome: (memory.append(resident_mib()), ends.append(time.monotonic()))
+            )
+        cluster.shutdown()
+        assert all(log.finished for log in read_logs(plan, away))
+    tenth = fleets // 10  # the first tenth pays for starting the workers
+    seconds_away = (ends[-1] - ends[tenth]) / (fleets - tenth - 1)
+    result = {
+        "fleets": fleets,
+        "nodes": NODES,
+        "cores": os.cpu_count(),
+        "seconds_a_fleet_here": round(seconds_here, 4),
+        "seconds_a_fleet_on_ray": round(seconds_away, 4),
+        "driver_mib_after_a_tenth": round(memory[tenth], 1),
+        "driver_mib_at_the_end": round(memory[-1], 1),
+    }
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)

@@ -1,0 +1,92 @@
+"""Write docs/reliability.md from the faults that a test run injected and from the scaling benchmark.
+
+CREDITSCOPE_FAULT_REPORT=docs/faults.jsonl python -m pytest tests/sweeps/test_faults.py tests/sweeps/test_ray_cluster.py
+python benchmarks/sweep_scale.py > docs/sweep_scale.json
+python docs/make_reliability.py
+"""
+
+import json
+from pathlib import Path
+from statistics import median
+
+from creditscope.records.table import Table
+
+HERE = Path(__file__).parent
+
+INTRO = """\
+# Reliability
+
+Each fault was really done to a small sweep (four runs on synthetic data, in a process of its own) by the test suite,
+and the folder compared with that of an undisturbed sweep: every run must end finished exactly once, and every row must
+be equal, bit for bit, but for wall-clock times. *Lost* counts what was missing or different after recovery; *recovery*
+is the time from the fault to the last log complete, the start of a second command included.
+
+This page is written by `docs/make_reliability.py` from `docs/faults.jsonl`, which the tests write, and from
+`docs/sweep_scale.json`.
+"""
+
+NOT_INJECTED = """
+Not injected: a node silently cut off from the network, a clock jump, a flipped bit inside a checkpoint's numbers.
+"""
+
+SCALE = """
+## Many fleets
+
+{fleets:,} fleets of one run each (no epochs: the work is building, measuring and writing) on a simulated cluster of
+{nodes} nodes with one core each, on one machine of {cores} cores that they share with the driver.
+
+- A fleet takes {here:.0f} ms in one process. On Ray, with {nodes} workers, one ends every {away:.0f} ms: that is what
+  the work, Ray and the driver together cost this machine.
+- The driver's memory: {first:.0f} MiB after a tenth of the fleets, {last:.0f} MiB at the end.
+
+## At 10,000 GPUs
+
+This is arithmetic from the numbers above, not a measurement.
+
+- The driver does one thing a fleet: it writes the files. At {away:.0f} ms a fleet, workers included, it keeps up with
+  {rate:.0f} fleets a second; 10,000 GPUs with fleets of 10 minutes end {need:.0f} a second. {verdict}
+- It holds twice as many tasks as the cluster has room for, and one fleet's files at a time.
+- Checkpoints must not pass through it: `--store`.
+- A lost machine costs the fleets that were on it, from their beginning: at most one fleet's time on each of its GPUs.
+- One driver is one point of failure. It is restarted with `--resume` and does not repeat what has been written; while
+  it is away Ray ends its tasks.
+"""
+
+
+def main() -> None:
+    lines = [json.loads(line) for line in (HERE / "faults.jsonl").read_text().splitlines()]
+    rows = []
+    for fault in dict.fromkeys(line["fault"] for line in lines):
+        each = [line for line in lines if line["fault"] == fault]
+        rows.append(
+            (
+                fault,
+                str(len(each)),
+                f"{sum(line['runs_lost'] for line in each)} of {sum(line['runs'] for line in each)}",
+                f"{sum(line['rows_lost'] for line in each)} of {sum(line['rows'] for line in each)}",
+                f"{median(line['seconds'] for line in each):.1f} s",
+            )
+        )
+    columns = ("fault", "times injected", "runs lost", "rows lost", "recovery (median)")
+    text = INTRO + "\n" + Table(columns, tuple(rows), ("left", *["right"] * 4)).to_markdown() + "\n"
+    text += NOT_INJECTED
+    scale = json.loads((HERE / "sweep_scale.json").read_text())
+    away = scale["seconds_a_fleet_on_ray"]
+    need = 10_000 / 600
+    text += SCALE.format(
+        fleets=scale["fleets"],
+        nodes=scale["nodes"],
+        cores=scale["cores"],
+        here=1000 * scale["seconds_a_fleet_here"],
+        away=1000 * away,
+        first=scale["driver_mib_after_a_tenth"],
+        last=scale["driver_mib_at_the_end"],
+        rate=1 / away,
+        need=need,
+        verdict="It would keep up." if 1 / away > need else "It would not keep up: use fewer, larger fleets.",
+    )
+    (HERE / "reliability.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
