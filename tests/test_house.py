@@ -144,3 +144,19 @@ def test_on_ci_a_skip_is_a_failure(tmp_path, ci):
     assert done.returncode == (1 if ci else 0)
     assert ("skipped on CI: Skipped: not today" in done.stdout) == bool(ci)
     assert ("skipped on CI: Skipped: never" in done.stdout) == bool(ci)
+
+
+def test_no_result_is_typed_into_the_code():
+    """Accuracies, norms and cosines that somebody measured live in the published YAML and in logs, never in src."""
+    text = (ROOT / "docs" / "published.yaml").read_text()
+    words = re.findall(r"(?<![\w.])0?(\.\d{3,})", text)
+    # Two digits are too few to tell a result from a margin or a line width.
+    values = {float(word) for word in words if len(word.strip(".0")) > 2}
+    assert len(values) > 20, "the YAML holds the published results"
+    typed = {
+        f"{name_of(path)}:{node.lineno}: {node.value}"
+        for path in MODULES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, float) and node.value in values
+    }
+    assert typed == set()
