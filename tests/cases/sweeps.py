@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from creditscope.data import load_data
+from creditscope.records import RunSpec
+from creditscope.sweeps.grid import expand
+from creditscope.sweeps.spec_file import read_spec
+
 TINY = """\
 preset: demo
 data: synthetic
@@ -21,6 +26,12 @@ def write_tiny(folder: Path, epochs: int = 2) -> Path:
     path = folder / "tiny.yaml"
     path.write_text(TINY.replace("EPOCHS", str(epochs)))
     return path
+
+
+def tiny_runs(folder: Path, epochs: int = 2) -> list[RunSpec]:
+    """The runs of the tiny sweep."""
+    data = load_data("synthetic")
+    return expand(read_spec(write_tiny(folder, epochs)), {"synthetic": (data.spec, data.classes)})
 
 
 def sweep_command(*words: object) -> list[str]:

@@ -6,17 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases.sweeps import contents, ends, write_tiny
+from cases.sweeps import contents, ends, tiny_runs
 from safetensors.torch import load_file
 
-from creditscope.data import load_data
-from creditscope.errors import BadFile, BadInput, CannotWrite
-from creditscope.sweeps.grid import expand
-from creditscope.sweeps.job import FleetJob, Outcome, is_out_of_memory, train_away, train_job
+from creditscope.errors import BadFile, CannotWrite
+from creditscope.sweeps.job import FleetJob, Outcome, train_away, train_job
 from creditscope.sweeps.local import hold, train
-from creditscope.sweeps.spec_file import read_spec
-from creditscope.sweeps.store import download, upload
-from creditscope.sweeps.sweep import SWEEP_LOCK, Here, fetch_done, hold_sweep, plan_sweep, read_logs, run_sweep
+from creditscope.sweeps.sweep import SWEEP_LOCK, Here, hold_sweep, plan_sweep, read_logs, run_sweep
 
 SYNTHETIC = {"synthetic": "synthetic"}
 CPU = FleetJob(0, (), "", device="cpu", threads=1)
@@ -24,8 +20,7 @@ CPU = FleetJob(0, (), "", device="cpu", threads=1)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    data = load_data("synthetic")
-    return expand(read_spec(write_tiny(tmp_path_factory.mktemp("spec"))), {"synthetic": (data.spec, data.classes)})
+    return tiny_runs(tmp_path_factory.mktemp("spec"))
 
 
 @pytest.fixture(scope="module")
@@ -126,16 +121,6 @@ def test_memory_that_runs_out_here_starts_the_halves_anew(runs, undisturbed, tmp
     assert ends(tmp_path) == ends(undisturbed)
 
 
-def test_what_counts_as_out_of_memory():
-    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
-    assert is_out_of_memory(MemoryError())
-    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"))
-    assert not is_out_of_memory(RuntimeError("shapes cannot be multiplied"))
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**60)
-    assert is_out_of_memory(caught.value)
-
-
 def test_a_failed_fleet_does_not_stop_the_others(runs, tmp_path):
     class Unlucky(Away):
         def result(self):
@@ -213,32 +198,3 @@ def test_a_worker_cannot_choose_file_names(runs, tmp_path):
     run_sweep(plan(runs, folder), folder, Hostile())
     assert not (tmp_path / "evil").exists()
     assert sorted(path.stem for path in folder.glob("*.jsonl")) == sorted(run.run_id for run in runs)
-
-
-# The store
-
-
-def test_finished_files_go_to_the_store_and_are_not_made_again(runs, undisturbed, tmp_path):
-    store = f"file://{tmp_path}/store"
-    away = replace(CPU, store=store)
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    first = plan_sweep(runs, folder, data=SYNTHETIC, job=away, fleet_size=2)
-    run_sweep(first, folder, Away())
-    names = {f"{run.run_id}{kind}" for run in runs for kind in (".jsonl", ".safetensors")}
-    assert {path.name for path in (tmp_path / "store").iterdir()} == names
-    assert {path.name for path in folder.iterdir()} == {name for name in names if name.endswith(".jsonl")}
-    assert contents(tmp_path / "store") == contents(folder) == contents(undisturbed)
-    elsewhere = tmp_path / "elsewhere"
-    assert fetch_done(store, runs, elsewhere) == 4
-    assert plan(runs, elsewhere).jobs == ()
-    assert fetch_done(store, runs, elsewhere) == 0
-
-
-def test_a_store_that_cannot_be_used_says_so_in_one_line(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(CannotWrite, match="store file://"):
-        upload(f"file://{tmp_path}/file/store", [tmp_path / "file"])
-    with pytest.raises(BadInput, match="store nosuch://name: "):
-        download("nosuch://user:secret@name", ["x"], tmp_path)
-    assert download(f"file://{tmp_path}/nothing", ["x"], tmp_path) == 0

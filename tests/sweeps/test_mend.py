@@ -1,0 +1,61 @@
+"""What is damaged is set aside, and nothing else."""
+
+import shutil
+
+import pytest
+from cases.sweeps import tiny_runs
+
+from creditscope.sweeps.job import FleetJob, train_job
+from creditscope.sweeps.mend import mend
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    runs = tiny_runs(folder)
+    train_job(FleetJob(1, tuple(runs), "synthetic", device="cpu", threads=1), folder)
+    return folder, runs
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    folder, runs = finished
+    shutil.copytree(folder, tmp_path / "runs")
+    return tmp_path / "runs", runs
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_whole_fleet_is_left_alone(copy):
+    folder, runs = copy
+    before = names(folder)
+    assert mend(folder, runs) == []
+    assert names(folder) == before
+
+
+def test_a_fleet_that_never_saved_is_left_alone(tmp_path, finished):
+    assert mend(tmp_path, finished[1]) == []
+
+
+def test_an_unreadable_checkpoint_is_kept_under_another_name(copy):
+    folder, runs = copy
+    path = folder / f"{runs[0].run_id}.safetensors"
+    path.write_bytes(b"half")
+    (line,) = mend(folder, runs)
+    assert line.startswith(f"{path.name}: not a readable checkpoint")
+    assert line.endswith(f"kept as {path.name}.damaged, the fleet goes on from an earlier epoch")
+    assert path.with_name(path.name + ".damaged").read_bytes() == b"half"
+    assert not path.exists()
+
+
+def test_a_log_that_lacks_rows_sends_the_fleet_back_to_its_beginning(copy):
+    folder, runs = copy
+    path = folder / f"{runs[0].run_id}.jsonl"
+    path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:2]))
+    assert mend(folder, runs) == [
+        f"{path.name} lost rows that its checkpoint (epoch 2) counts on; the fleet begins again"
+    ]
+    assert not list(folder.glob("*.safetensors"))
+    assert len(list(folder.glob("*.safetensors.damaged"))) == len(runs)
