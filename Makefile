@@ -18,6 +18,10 @@ help:  ## show this help
 	$(INSTALL) --editable '.[dev]'
 	touch $@
 
+.venv/all: .venv/dev
+	$(INSTALL) --editable '.[dev,docs,ray]'
+	touch $@
+
 .venv/docs: .venv/core
 	$(INSTALL) --editable '.[docs]'
 	touch $@
@@ -28,7 +32,7 @@ demo: .venv/core  ## train 21 small runs, audit them, draw the figures and write
 test: .venv/dev  ## run the tests (browser tests skip, by name, where no Chromium is installed)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not ray and not gpu"
 
-test-all: .venv/dev  ## run every test that this machine can run, the slow ones too
+test-all: .venv/all  ## run every test, those that need Ray and the slow ones too (a GPU apart)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu"
 
 check: .venv/dev  ## ruff, mypy (strict) and the import contracts
