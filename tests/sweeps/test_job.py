@@ -61,6 +61,12 @@ def test_what_counts_as_out_of_memory():
     assert is_out_of_memory(caught.value)
 
 
+def test_an_error_that_follows_on_it_counts_and_ctrl_c_does_not():
+    for after, counts in ((ValueError("cannot save"), True), (KeyboardInterrupt(), False)):
+        after.__context__ = MemoryError()
+        assert is_out_of_memory(after) == counts
+
+
 def test_halves_are_the_whole(runs):
     first, second = job_of(runs[:3]).halves()
     assert (len(first.specs), first.specs + second.specs) == (1, tuple(runs[:3]))

@@ -77,6 +77,20 @@ def test_a_worker_killed_is_replaced(spec, undisturbed, tmp_path):
     record("Ray worker killed (-9)", tmp_path, undisturbed, since)
 
 
+def test_a_fleet_whose_worker_died_for_good_is_tried_in_halves(spec, undisturbed, tmp_path):
+    driver = start(spec, "--on", "ray", "--fleet-size", 2, "--device", "cpu", "--retries", 0, "--out", tmp_path)
+    (victim, *_) = wait_for(lambda: fleet_workers(driver.pid))
+    os.kill(victim, signal.SIGKILL)
+    _, error = finish(driver)
+    assert "died 1 times" in error
+    assert "3 of 3 fleets ended" in error
+    assert ends(tmp_path) == ends(undisturbed)
+    # Another company sums in another order: equal over the first steps, to what float32 keeps.
+    for name, rows in contents(undisturbed).items():
+        wanted, found = ([row["test_loss"] for row in lines[1:4]] for lines in (rows, contents(tmp_path)[name]))
+        assert found == pytest.approx(wanted, rel=1e-4)
+
+
 def test_a_node_killed_is_done_without(spec, undisturbed, tmp_path, cluster):
     _, second = (cluster.add_node(num_cpus=1, **SMALL) for _ in range(2))
     driver = start(spec, *ON_RAY, "--address", cluster.address, "--out", tmp_path)

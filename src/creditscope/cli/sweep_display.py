@@ -60,7 +60,9 @@ class SweepDisplay:
             self._say(note)
         if outcome.out_of_memory:
             self._fleets += 1
-            self._say(f"fleet {job.number} of {len(job.specs)} runs did not fit into the memory")
+            self._say(
+                f"fleet {job.number} of {len(job.specs)} runs did not fit into the memory; it is halved if it can be"
+            )
             return
         self._ended += 1
         if outcome.error is not None:

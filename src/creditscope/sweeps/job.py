@@ -56,7 +56,7 @@ class Outcome:
 
     Args:
         files: Name and content of what was made, where it did not stay on the machine that made it.
-        out_of_memory: Whether the fleet did not fit.
+        out_of_memory: Whether the fleet did not fit, or is thought not to have.
         error: In one line, why it failed; None when it did not.
         notes: Lines that a user should read.
     """
@@ -106,7 +106,7 @@ def train_away(job: FleetJob) -> Outcome:
                 upload(job.store, [folder / f"{stem}.jsonl" for stem in job.run_ids])
         except CreditscopeError as error:
             return Outcome(error=str(error))
-        except (RuntimeError, MemoryError) as error:
+        except BaseException as error:  # without memory, saving what there is can fail in any way, a panic included
             if not is_out_of_memory(error):
                 raise
             return Outcome(out_of_memory=True)
@@ -115,14 +115,21 @@ def train_away(job: FleetJob) -> Outcome:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory, of the device or of the machine, ran out.
+    """Whether an error says that memory, of the device or of the machine, ran out; or followed on one that does.
 
     Args:
         error: What was raised.
     """
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
-    )
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return False
+    step: BaseException | None = error
+    while step is not None:
+        if isinstance(step, (torch.OutOfMemoryError, MemoryError)):
+            return True
+        if isinstance(step, RuntimeError) and any(words in str(step) for words in _NO_MEMORY):
+            return True
+        step = step.__context__
+    return False
 
 
 @lru_cache(maxsize=2)

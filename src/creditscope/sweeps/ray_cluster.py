@@ -114,6 +114,12 @@ class RayFleets:
             return job, ray.get(ref)
         except ray.exceptions.OutOfMemoryError:
             return job, Outcome(out_of_memory=True)
+        except ray.exceptions.WorkerCrashedError:
+            # The system ends a process that takes too much memory without a word; a smaller fleet may live.
+            died = f"the worker of fleet {job.number} died {self.retries + 1} times"
+            if len(job.specs) == 1:
+                return job, Outcome(error=f"{died} on {job.run_ids[0]}; see Ray's logs on that machine")
+            return job, Outcome(out_of_memory=True, notes=(died,))
         except ray.exceptions.RayError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             why = lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]

@@ -83,7 +83,7 @@ class Here:
             raise  # the next fleet would meet the same disk
         except CreditscopeError as error:
             return job, Outcome(error=str(error))
-        except (RuntimeError, MemoryError) as error:
+        except BaseException as error:  # without memory, saving what there is can fail in any way, a panic included
             if not is_out_of_memory(error):
                 raise
             if begun:
