@@ -1,5 +1,6 @@
 """The sweep verb: the plan first, then the runs; mistakes are one line before anything starts."""
 
+import numpy as np
 import pytest
 import typer
 from cases.sweeps import ends, write_tiny
@@ -70,3 +71,15 @@ def test_a_bad_spec_is_refused_before_anything_starts(tmp_path):
     assert isinstance(result.exception, BadFile)
     assert str(result.exception) == "bad.yaml: line 2: set.depht: no such setting; did you mean 'depth' or 'epochs'?"
     assert not (tmp_path / "runs").exists()
+
+
+def test_two_data_files_of_one_name_are_refused(tmp_path):
+    x, y = np.zeros((4, 5), np.float32), np.array([0, 1, 0, 1])
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        np.savez(tmp_path / folder / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    path = tmp_path / "two.yaml"
+    path.write_text(f"data: [{tmp_path}/a/mine.npz, {tmp_path}/b/mine.npz]\n")
+    result = call(path, "--out", tmp_path / "runs")
+    assert isinstance(result.exception, BadInput)
+    assert "two.yaml: two data files share a name" in str(result.exception)

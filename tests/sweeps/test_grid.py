@@ -58,6 +58,7 @@ def test_values_that_do_not_go_together_are_refused_with_their_line():
         runs_of("seeds: [1]\nruns:\n  - methods: [bp]\n    grid: {depth: [4, 2], train_last: [3]}")
     assert "x.yaml: line 3: at depth=2, train_last=3: " in str(caught.value)
     assert "wanted 0 to 2 blocks" in str(caught.value)
+    assert "--set" not in str(caught.value)
 
 
 def test_the_full_grid():

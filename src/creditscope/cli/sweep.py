@@ -63,6 +63,9 @@ def sweep(
     wanted = read_spec(spec)
     loaded = {name: dataset(name, data_dir) for name in wanted.data}
     specs = expand(wanted, {name: (data.spec, data.classes) for name, data in loaded.items()})
+    names = {data.spec.name: name for name, data in loaded.items()}
+    if len(names) < len(loaded):
+        raise BadInput(f"{spec.name}: two data files share a name ({', '.join(loaded)}); rename one")
     where = pick_device(device if on == "local" else "cpu")
     pattern = FleetJob(0, (), "", data_dir, device, cpus if on == "ray" else None, store)
     with ExitStack() as stack:
@@ -73,7 +76,7 @@ def sweep(
         plan = plan_sweep(
             specs,
             out,
-            data={data.spec.name: name for name, data in loaded.items()},
+            data=names,
             resume=resume or dry_run or store is not None,
             limit=free_bytes(where) if on == "local" else None,
             fleet_size=fleet_size,

@@ -53,7 +53,9 @@ class RayFleets:
             ray.init(self.address or "local", log_to_driver=False, logging_level="ERROR", **local)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             cause = (str(error).splitlines() or [type(error).__name__])[0][:160]
-            raise BadInput(f"--address {self.address or 'local'}: no Ray there ({cause}); see docs/slurm.md") from None
+            raise BadInput(
+                f"--address {self.address or 'local'}: no Ray there that lets us in ({cause}); see docs/slurm.md"
+            ) from None
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray puts its own on SIGTERM; ours leaves by the same door as Ctrl-C
         self._ray = ray
