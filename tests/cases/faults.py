@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -75,3 +76,8 @@ def write_down(fault: str, runs: int, rows: int, runs_lost: int, rows_lost: int,
         line = {"fault": fault, "runs": runs, "rows": rows, "runs_lost": runs_lost, "rows_lost": rows_lost}
         with Path(os.environ[REPORT]).open("a") as file:
             file.write(json.dumps(line | {"seconds": round(seconds, 2)}) + "\n")
+
+
+def hear_ctrl_c() -> None:
+    """In a child before it starts: a shell that runs us in the background leaves SIGINT ignored, and children inherit it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

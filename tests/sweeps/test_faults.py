@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from cases.faults import record, wait_for
+from cases.faults import hear_ctrl_c, record, wait_for
 from cases.sweeps import contents, environment, sweep_command, sweep_here, write_tiny
 
 from creditscope.records import RunLog
@@ -37,7 +37,7 @@ def begun(undisturbed, tmp_path):
     return folder
 
 
-def start(*words, before=None):
+def start(*words, before=hear_ctrl_c):
     return subprocess.Popen(
         sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
         preexec_fn=before,

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 
 import pytest
-from cases.faults import descendants, fleet_workers, record, wait_for
+from cases.faults import descendants, fleet_workers, hear_ctrl_c, record, wait_for
 from cases.sweeps import contents, ends, environment, sweep_command, sweep_here, write_tiny
 
 from creditscope.errors import BadInput
@@ -58,8 +58,9 @@ SMALL = {"object_store_memory": 80 * 2**20}
 
 def start(*words):
     return subprocess.Popen(
-        sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    )
+        sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        preexec_fn=hear_ctrl_c,
+    )  # fmt: skip
 
 
 def finish(driver, code=0):
