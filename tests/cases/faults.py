@@ -79,5 +79,5 @@ def write_down(fault: str, runs: int, rows: int, runs_lost: int, rows_lost: int,
 
 
 def hear_ctrl_c() -> None:
-    """In a child before it starts: a shell that runs us in the background leaves SIGINT ignored, and children inherit it."""
+    """For a child before it starts: below a background shell SIGINT is ignored, and children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
