@@ -64,18 +64,14 @@ def record(fault: str, disturbed: Path, undisturbed: Path, since: float) -> None
     finished = ends(disturbed)
     runs_lost = [name for name in wanted if finished.get(name) != ["finished"]]
     rows_lost = sum(row not in found.get(name, []) for name, rows in wanted.items() for row in rows)
-    write_down(fault, len(wanted), sum(map(len, wanted.values())), len(runs_lost), rows_lost, seconds)
+    if os.environ.get(REPORT):
+        line = {"fault": fault, "runs": len(wanted), "rows": sum(map(len, wanted.values()))}
+        line |= {"runs_lost": len(runs_lost), "rows_lost": rows_lost, "seconds": round(seconds, 2)}
+        with Path(os.environ[REPORT]).open("a") as file:
+            file.write(json.dumps(line) + "\n")
     assert runs_lost == []
     assert rows_lost == 0
     assert found == wanted
-
-
-def write_down(fault: str, runs: int, rows: int, runs_lost: int, rows_lost: int, seconds: float) -> None:
-    """Add one injected fault to the report, where one is wanted."""
-    if os.environ.get(REPORT):
-        line = {"fault": fault, "runs": runs, "rows": rows, "runs_lost": runs_lost, "rows_lost": rows_lost}
-        with Path(os.environ[REPORT]).open("a") as file:
-            file.write(json.dumps(line | {"seconds": round(seconds, 2)}) + "\n")
 
 
 def hear_ctrl_c() -> None:
