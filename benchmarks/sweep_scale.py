@@ -45,6 +45,8 @@ def main(fleets: int) -> None:
         here, away = Path(scratch) / "here", Path(scratch) / "away"
         here.mkdir()
         away.mkdir()
+        warm_up = plan_sweep(specs[-1:], here, **options)
+        run_sweep(warm_up, here, Here(here))
         few = plan_sweep(specs[: fleets // 10], here, **options)
         began = time.monotonic()
         run_sweep(few, here, Here(here))
