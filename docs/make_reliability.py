@@ -26,7 +26,11 @@ This page is written by `docs/make_reliability.py` from `docs/faults.jsonl`, whi
 """
 
 NOT_INJECTED = """
-Not injected: a node silently cut off from the network, a clock jump, a flipped bit inside a checkpoint's numbers.
+The tests give a silent node up after three seconds, with gRPC pings every two; Ray's own settings wait longer.
+
+Not injected: a node cut off by its network (the silent node was stopped, not disconnected), a clock jump, a flipped bit
+inside a checkpoint's numbers (it would not be noticed). A fleet that runs out of memory is tested with a simulated error
+only; a process that the system kills for its memory is the killed worker above.
 """
 
 SCALE = """
@@ -37,7 +41,7 @@ SCALE = """
 
 - A fleet takes {here:.0f} ms in one process. On Ray, with {nodes} workers, one ends every {away:.0f} ms: that is what
   the work, Ray and the driver together cost this machine.
-- The driver's memory: {first:.0f} MiB after a tenth of the fleets, {last:.0f} MiB at the end.
+- The driver's memory: {first:.0f} MiB after a tenth of the fleets, {last:.0f} MiB at the end: {growth:.0f} KiB a fleet.
 
 ## At 10,000 GPUs
 
@@ -81,6 +85,7 @@ def main() -> None:
         away=1000 * away,
         first=scale["driver_mib_after_a_tenth"],
         last=scale["driver_mib_at_the_end"],
+        growth=1024 * (scale["driver_mib_at_the_end"] - scale["driver_mib_after_a_tenth"]) / (0.9 * scale["fleets"]),
         rate=1 / away,
         need=need,
         verdict="It would keep up." if 1 / away > need else "It would not keep up: use fewer, larger fleets.",

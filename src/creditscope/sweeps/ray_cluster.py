@@ -40,6 +40,7 @@ class RayFleets:
     retries: int = 3
     keeps_files: bool = False
     _ray: ModuleType | None = None
+    _task: Any = None
     _jobs: dict[Any, FleetJob] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -59,6 +60,7 @@ class RayFleets:
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray puts its own on SIGTERM; ours leaves by the same door as Ctrl-C
         self._ray = ray
+        self._task = ray.remote(train_away)  # once: Ray keeps a copy of every function it is given
         there = ray.cluster_resources()
         if self.gpus is None:
             self.gpus = 1 if self.device != "cpu" and there.get("GPU", 0) >= 1 else 0
@@ -96,7 +98,7 @@ class RayFleets:
     def submit(self, job: FleetJob) -> None:
         """Hand a job to Ray."""
         assert self._ray is not None
-        task = self._ray.remote(train_away).options(
+        task = self._task.options(
             name=f"creditscope fleet {job.number}",
             num_cpus=self.cpus,
             num_gpus=self.gpus,
