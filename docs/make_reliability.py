@@ -29,8 +29,8 @@ NOT_INJECTED = """
 The tests give a silent node up after three seconds, with gRPC pings every two; Ray's own settings wait longer.
 
 Not injected: a node cut off by its network (the silent node was stopped, not disconnected), a clock jump, a flipped bit
-inside a checkpoint's numbers (it would not be noticed). A fleet that runs out of memory is tested with a simulated error
-only; a process that the system kills for its memory is the killed worker above.
+inside a checkpoint's numbers (it would not be noticed). A fleet that runs out of memory is tested with a simulated
+error only; a process that the system kills for its memory is the killed worker above.
 """
 
 SCALE = """
