@@ -78,7 +78,7 @@ class TrainDisplay:
         def on_row(header: HeaderRow, row: EpochRow | ProbeRow | EndRow) -> str | None:
             alerts = monitor.on_row(header, row)
             for alert in alerts:
-                self._progress.console.print(alert.message, markup=False, highlight=False)
+                self._progress.console.print(alert.message, markup=False, highlight=False, soft_wrap=True)
             return next((alert.message for alert in alerts if alert.stop), None)
 
         return on_row
