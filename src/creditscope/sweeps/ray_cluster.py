@@ -148,4 +148,5 @@ def _import_ray() -> ModuleType:
         import ray.exceptions
     except ImportError:
         raise BadInput("--on ray: Ray is not installed; pip install 'creditscope[ray]'") from None
-    return ray
+    module: ModuleType = ray
+    return module

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.records import write_atomic
