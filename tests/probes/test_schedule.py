@@ -1,6 +1,8 @@
 import pytest
+from cases.specs import spec
 
-from creditscope.probes.schedule import DEAR_EPOCHS, is_dear
+from creditscope.probes.schedule import DEAR_EPOCHS, dear_epochs, is_dear
+from creditscope.records import ProbeSpec
 
 
 def test_the_protocols_epochs_and_the_last() -> None:
@@ -11,3 +13,11 @@ def test_the_protocols_epochs_and_the_last() -> None:
 @pytest.mark.parametrize(("dear", "expected"), [((), [7]), ((2, 4), [2, 4, 7]), ((0, 7, 9), [0, 7])])
 def test_listed_epochs_and_always_the_last(dear: tuple[int, ...], expected: list[int]) -> None:
     assert [epoch for epoch in range(8) if is_dear(epoch, 7, dear)] == expected
+
+
+def test_a_baseline_is_probed_dearly_at_its_last_epoch_alone():
+    listed = spec("dfa", probe=ProbeSpec(dear=(0, 4)))
+    frozen = spec("dfa@frozen", probe=ProbeSpec(dear=(0, 4)))
+    for run, wanted in ((listed, [0, 4, 6]), (frozen, [6])):
+        assert [epoch for epoch in range(7) if is_dear(epoch, 6, dear_epochs(run))] == wanted
+    assert dear_epochs(spec("dfa", probe=ProbeSpec())) is None, "the protocol's own list"

@@ -9,7 +9,7 @@ import torch
 
 from creditscope.engine.fleet import Fleet
 from creditscope.probes.dear import measure_dear
-from creditscope.probes.schedule import DEAR_EPOCHS, is_dear
+from creditscope.probes.schedule import dear_epochs, is_dear
 
 WARM_STEPS = 3
 TIMED_STEPS = 10
@@ -60,9 +60,7 @@ def _dear(fleet: Fleet, run: int) -> None:
 
 
 def _dear_count(fleet: Fleet, run: int, epochs: int) -> int:
-    spec = fleet.specs[run]
-    listed = spec.probe.dear if spec.probe is not None else None
-    dear = () if spec.is_baseline else DEAR_EPOCHS if listed is None else listed
+    dear = dear_epochs(fleet.specs[run])
     return sum(is_dear(epoch, epochs, dear) for epoch in range(epochs + 1))
 
 

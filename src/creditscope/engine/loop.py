@@ -19,7 +19,7 @@ from creditscope.errors import BadFile
 from creditscope.probes.cheap import epoch_fields
 from creditscope.probes.dear import measure_dear
 from creditscope.probes.functional.movement import movement
-from creditscope.probes.schedule import is_dear
+from creditscope.probes.schedule import dear_epochs, is_dear
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
 from creditscope.records.provenance import now, provenance
 from creditscope.records.rows import Movement
@@ -142,7 +142,7 @@ class FleetLoop:
             writer.create(header)
         broken = _nonfinite(row)
         reason = self._write(run, row)
-        if not broken and is_dear(epoch, epochs, self._dear_epochs(run)):
+        if not broken and is_dear(epoch, epochs, dear_epochs(header.spec)):
             self.progress.stage(self.fleet, epoch, "probe")
             reason = self._write(run, self._dear(run, epoch, epoch == epochs)) or reason
         if broken:
@@ -151,11 +151,6 @@ class FleetLoop:
             self._finish(run, "finished", epoch, None, row, correct)
         elif reason:
             self._finish(run, "stopped", epoch, reason, row, correct)
-
-    def _dear_epochs(self, run: int) -> tuple[int, ...] | None:
-        """A baseline is compared with, never judged: it is probed dearly at its last epoch alone."""
-        spec = self.fleet.specs[run]
-        return () if spec.is_baseline or spec.probe is None else spec.probe.dear
 
     def _dear(self, run: int, epoch: int, last: bool) -> ProbeRow:
         probe = self.fleet.specs[run].probe

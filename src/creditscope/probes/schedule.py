@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+from creditscope.records import RunSpec
+
 DEAR_EPOCHS = (0, 1, 2, 3, 5, 10, 20, 30, 50)
 
 
@@ -14,3 +16,12 @@ def is_dear(epoch: int, last: int, dear: Collection[int] | None) -> bool:
         dear: Listed epochs; None for the protocol's.
     """
     return epoch == last or epoch in (DEAR_EPOCHS if dear is None else dear)
+
+
+def dear_epochs(spec: RunSpec) -> tuple[int, ...] | None:
+    """The listed epochs of a run, for ``is_dear``; a baseline, never judged, is probed dearly at its last alone.
+
+    Args:
+        spec: The run.
+    """
+    return () if spec.is_baseline or spec.probe is None else spec.probe.dear
