@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= demo
 
-.PHONY: help demo test test-all check bench docs clean
+.PHONY: help demo test test-peers test-all check bench docs clean
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
@@ -19,7 +19,9 @@ help:  ## show this help
 	touch $@
 
 .venv/all: .venv/dev
-	$(INSTALL) --editable '.[dev,docs,ray]'
+	$(INSTALL) --editable '.[dev,docs,ray,tensorboard,wandb,mlflow,lightning,hf,query,parquet,remote,peers]'
+	# BioTorch by itself: one of its dependencies asks for a requests of 2021.
+	$(INSTALL) --no-deps biotorch
 	touch $@
 
 .venv/docs: .venv/core
@@ -30,7 +32,10 @@ demo: .venv/core  ## train 21 small runs, audit them, draw the figures and write
 	$(BIN)/creditscope reproduce demo --out $(DEMO) --resume
 
 test: .venv/dev  ## run the tests (browser tests skip, by name, where no Chromium is installed)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not ray and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not ray and not gpu and not peers"
+
+test-peers: .venv/all  ## run the tests against other people's packages: trainers, loggers, BioTorch, timm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "peers and not slow and not gpu"
 
 test-all: .venv/all  ## run every test, those that need Ray and the slow ones too (a GPU apart)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu"
