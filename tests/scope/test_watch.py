@@ -52,6 +52,18 @@ def test_rows_are_those_of_an_audit_at_that_moment(tmp_path):
     assert cs.audit(tmp_path).to_dict()["cells"][0]["checks"] == cs.audit(log).to_dict()["cells"][0]["checks"]
 
 
+def test_every_row_is_heard_as_it_is_written():
+    x, y = samples()
+    heard = []
+    with cs.watch(
+        Net(), probe=(x, y), budget=1.0, on_row=lambda header, row: heard.append((header, row)), **FAST
+    ) as scope:
+        scope.epoch()
+    log = scope.log
+    assert [row for _, row in heard] == list(log.rows())[1:]
+    assert all(header == log.header for header, _ in heard)
+
+
 def test_a_log_is_never_written_over(tmp_path):
     x, y = samples()
     file = tmp_path / "run.jsonl"

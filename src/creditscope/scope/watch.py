@@ -16,13 +16,14 @@ from creditscope.probes.dear import dear_probes
 from creditscope.probes.schedule import DEAR_EPOCHS
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
-from creditscope.records import EndRow, EpochRow, LogWriter, ProbeRow, RunLog
+from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.found import as_found, plain_model
 from creditscope.scope.measure import dear_row, epoch_row, header_of, look, require_true_reference
 from creditscope.scope.probe_data import Loader
 from creditscope.scope.subject import LossOf, Subject
 
+OnRow = Callable[[HeaderRow, EpochRow | ProbeRow | EndRow], None]
 logger = logging.getLogger("creditscope")
 
 
@@ -42,6 +43,7 @@ def watch(
     every: int = 1,
     budget: float = 0.05,
     on_alert: Callable[[Alert], None] | None = None,
+    on_row: OnRow | None = None,
     stop: bool = False,
     name: str = "model",
     seed: int = 0,
@@ -64,6 +66,7 @@ def watch(
         every: Measure after every so many calls of ``epoch``.
         budget: Largest share of the time that measuring may take, besides the first and the last look.
         on_alert: Called with each alert; None logs a warning.
+        on_row: Called with (header, row) for each row of the log, such as a sink of ``creditscope.integrations``.
         stop: Whether an alert ends the ``with`` block.
         name: What the method is called in the log.
         seed: The run's seed.
@@ -77,7 +80,7 @@ def watch(
     inner = plain_model(model)
     with as_found(inner):
         subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed)
-    return Scope(subject, name, out, every, budget, on_alert, stop, redraws, directions)
+    return Scope(subject, name, out, every, budget, on_alert, on_row, stop, redraws, directions)
 
 
 class Scope:
@@ -90,6 +93,7 @@ class Scope:
         every: Measure after every so many epochs.
         budget: Largest share of the time for measuring.
         on_alert: Hears each alert.
+        on_row: Hears each row.
         stop: Whether an alert ends the run.
         redraws: K.
         directions: M.
@@ -103,6 +107,7 @@ class Scope:
         every: int,
         budget: float,
         on_alert: Callable[[Alert], None] | None,
+        on_row: OnRow | None,
         stop: bool,
         redraws: int,
         directions: int,
@@ -111,7 +116,8 @@ class Scope:
         self.skipped: list[int] = []
         self.stopped: Alert | None = None
         self._subject = subject
-        self._every, self._budget, self._on_alert = every, budget, on_alert
+        self._every, self._budget = every, budget
+        self._on_alert, self._on_row = on_alert, on_row
         self._redraws, self._directions = redraws, directions
         self._monitor = Monitor(mode="stop" if stop else "alert")
         self._header = header_of(subject, name, redraws, directions)
@@ -289,6 +295,8 @@ class Scope:
             self._end = row
         if self._writer is not None:
             self._writer.append(row)
+        if self._on_row is not None:
+            self._on_row(self._header, row)
         for alert in self._monitor.on_row(self._header, row):
             self.alerts.append(alert)
             if alert.stop and self.stopped is None:
