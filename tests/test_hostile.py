@@ -11,11 +11,10 @@ import torch
 from cases import specs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save
 
 from creditscope.data.cifar_pickle import decode_batch
 from creditscope.data.npz import read_npz
-from creditscope.engine.checkpoint import read_checkpoint, saved_epoch
+from creditscope.engine.checkpoint import encode_checkpoint, read_checkpoint, saved_epoch
 from creditscope.errors import CreditscopeError
 from creditscope.records import LogWriter
 from creditscope.records.load import load_logs, read_file
@@ -45,7 +44,7 @@ def npz_bytes():
 
 
 def checkpoint_bytes():
-    return save({"param/w": torch.ones(3, 2)}, {"epoch": "3", "spec": "{}"})
+    return encode_checkpoint({"param/w": torch.ones(3, 2)}, {"epoch": "3", "spec": "{}"})
 
 
 @st.composite

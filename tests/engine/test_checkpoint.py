@@ -1,15 +1,17 @@
 """Checkpoints: whole or not at all, one epoch for all runs of a fleet, and a clear line for what cannot be used."""
 
+import hashlib
 import json
 
 import pytest
 import torch
 from cases import fleets
 from cases.fleets import spec
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from creditscope.engine import checkpoint
-from creditscope.engine.checkpoint import FleetState, checkpoint_path, read_checkpoint, restore
+from creditscope.engine.checkpoint import FleetState, checkpoint_path, encode_checkpoint, read_checkpoint, restore
 from creditscope.errors import BadFile, CannotWrite
 from creditscope.records import RunSpec
 
@@ -167,11 +169,87 @@ def test_a_half_written_file_is_named(made, tmp_path):
         ({"param/embed.weight": torch.zeros(2)}, {"epoch": "2"}, "param/embed.weight is missing or misshapen"),
         ({}, {}, "its metadata names no epoch"),
         ({}, {"epoch": "-1"}, "its metadata names no epoch"),
+        ({}, {"epoch": "9" * 5000}, "its metadata names no epoch"),
     ],
 )
 def test_a_foreign_file_is_named(made, tmp_path, tensors, metadata, message):
     FleetState(made, 2).save(tmp_path)
     path = checkpoint_path(tmp_path, made.specs[0].run_id)
-    save_file({"x": torch.zeros(1), **tensors}, path, metadata)
+    path.write_bytes(encode_checkpoint({"x": torch.zeros(1), **tensors}, metadata))
     with pytest.raises(BadFile, match=message):
         restore(fleets.fleet(RUNS), tmp_path)
+
+
+# The checksum
+
+
+def test_the_file_is_plain_safetensors_and_its_checksum_is_of_all_that_is_in_it(tmp_path):
+    tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.tensor(1.5, dtype=torch.float64), "c": torch.empty(0)}
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(encode_checkpoint(tensors, {"epoch": "3", "é": "ü"}))
+    with safe_open(path, framework="np") as file:
+        found, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "a": 1.5,
+        "b": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
+        "c": [],
+    }
+    whole = b'{"epoch": "3", "\\u00e9": "\\u00fc"}'
+    for name in ("a", "b", "c"):
+        kind = f"torch.{found[name].dtype}"
+        whole += json.dumps([name, kind, list(found[name].shape)]).encode() + found[name].tobytes()
+    assert metadata == {"epoch": "3", "é": "ü", "sha256": hashlib.sha256(whole).hexdigest()}
+
+
+def test_any_flipped_bit_is_refused_or_changes_nothing(tmp_path):
+    tensors, metadata = {"param/w": torch.ones(2, 2), "init/w": torch.zeros(3)}, {"epoch": "3", "spec": "{}"}
+    whole = encode_checkpoint(tensors, metadata)
+    path = tmp_path / "x.safetensors"
+    harmless = 0
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            found = read_checkpoint(path)
+        except BadFile:
+            continue
+        harmless += 1  # white space in the header
+        assert found[1] == metadata
+        assert same(found[0], tensors)
+    assert harmless < 20
+
+
+def test_a_flipped_bit_in_the_numbers_is_named(made, tmp_path):
+    FleetState(made, 2).save(tmp_path)
+    path = checkpoint_path(tmp_path, made.specs[0].run_id)
+    flip_last_bit(path)
+    with pytest.raises(BadFile, match="damaged, its checksum is not that of its content; delete it"):
+        restore(fleets.fleet(RUNS), tmp_path)
+
+
+def test_a_checkpoint_without_a_checksum_is_refused(tmp_path):
+    save_file({"x": torch.zeros(1)}, tmp_path / "x.safetensors", {"epoch": "3"})
+    with pytest.raises(BadFile, match="without a checksum"):
+        read_checkpoint(tmp_path / "x.safetensors")
+
+
+def test_until_the_last_epoch_the_older_file_is_kept(made, tmp_path):
+    FleetState(made, 2).save(tmp_path)
+    older = state_of(made)
+    made.train_epoch(3)
+    FleetState(made, 3).save(tmp_path)
+    newest = [checkpoint_path(tmp_path, run.run_id) for run in RUNS]
+    assert files(tmp_path) == sorted(path.name + kind for path in newest for kind in ("", ".previous"))
+    newest[1].unlink()  # as when its damage was found
+    fresh = fleets.fleet(RUNS)
+    assert restore(fresh, tmp_path) == 2
+    assert same(state_of(fresh), older)
+    FleetState(made, fleets.EPOCHS).save(tmp_path)
+    assert files(tmp_path) == sorted(path.name for path in newest)
+
+
+def flip_last_bit(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)

@@ -144,6 +144,17 @@ def test_a_corrupted_checkpoint_header(spec, undisturbed, begun):
     assert path.with_name(path.name + ".damaged").read_bytes() == data
 
 
+def test_a_flipped_bit_in_the_numbers_of_a_checkpoint(spec, undisturbed, begun):
+    unfinished(begun, 4)
+    path = sorted(begun.glob("*.safetensors"))[0]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    done = resume(spec, begun, "corrupted checkpoint (one bit of its numbers)", undisturbed, time.monotonic())
+    assert f"{path.name}: damaged, its checksum is not that of its content; kept as {path.name}.damaged" in done.stderr
+    assert path.with_name(path.name + ".damaged").read_bytes() == data
+
+
 def test_a_lost_log_is_made_again(spec, undisturbed, begun):
     path = sorted(begun.glob("*.jsonl"))[0]
     path.unlink()

@@ -3,10 +3,13 @@
 import shutil
 
 import pytest
-from cases.sweeps import tiny_runs
+from cases.sweeps import contents, tiny_runs
 
+from creditscope.engine import loop
+from creditscope.engine.checkpoint import read_checkpoint
 from creditscope.sweeps.job import FleetJob, train_job
 from creditscope.sweeps.mend import mend
+from creditscope.sweeps.sweep import Here
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +62,48 @@ def test_a_log_that_lacks_rows_sends_the_fleet_back_to_its_beginning(copy):
     ]
     assert not list(folder.glob("*.safetensors"))
     assert len(list(folder.glob("*.safetensors.damaged"))) == len(runs)
+
+
+class Stopper:
+    """Hears what goes on, and presses Ctrl-C at an epoch."""
+
+    def __init__(self, at=None):
+        self.at, self.epochs = at, []
+
+    def plan(self, fleets, total_runs):
+        pass
+
+    def stage(self, fleet, epoch, doing):
+        self.epochs.append(epoch)
+        if epoch == self.at:
+            raise KeyboardInterrupt
+
+    def step(self, fleet):
+        pass
+
+
+def test_a_fleet_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path, monkeypatch):
+    runs = tiny_runs(tmp_path, epochs=4)
+    job = FleetJob(1, tuple(runs), "synthetic", device="cpu", threads=1)
+    peace, war = tmp_path / "peace", tmp_path / "war"
+    for folder in (peace, war):
+        folder.mkdir()
+    train_job(job, peace)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)  # at every epoch
+    with pytest.raises(KeyboardInterrupt):
+        train_job(job, war, Stopper(at=3))
+    names = [f"{run.run_id}.safetensors" for run in runs]
+    newest, older = ({read_checkpoint(war / (name + kind))[1]["epoch"] for name in names} for kind in ("", ".previous"))
+    assert (newest, older) == ({"2"}, {"2"})  # the stop saved the same epoch once more
+    with pytest.raises(KeyboardInterrupt):
+        train_job(job, war, Stopper(at=4))
+    damaged = bytearray((war / names[0]).read_bytes())
+    damaged[-1] ^= 1
+    (war / names[0]).write_bytes(damaged)
+    heard = Stopper()
+    here = Here(war, heard)
+    here.submit(job)
+    (note,) = here.result()[1].notes
+    assert note.startswith(f"{names[0]}: damaged, its checksum is not that of its content; kept as {names[0]}.damaged")
+    assert min(heard.epochs) > 1
+    assert contents(war) == contents(peace)

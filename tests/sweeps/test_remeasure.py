@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from cases.fleets import features, spec
-from safetensors.torch import save_file
 
 import creditscope as cs
+from creditscope.engine.checkpoint import encode_checkpoint
 from creditscope.errors import BadFile, BadInput
 from creditscope.records import ProbeSpec, RunLog
 from creditscope.sweeps.remeasure import probe_checkpoint
@@ -63,6 +63,6 @@ def test_a_checkpoint_without_its_log(saved):
 
 
 def test_a_foreign_checkpoint(saved):
-    save_file({"x": torch.zeros(1)}, saved, {"epoch": "1"})
+    saved.write_bytes(encode_checkpoint({"x": torch.zeros(1)}, {"epoch": "1"}))
     with pytest.raises(BadFile, match="its metadata holds no run spec"):
         again(saved)

@@ -1,15 +1,18 @@
-"""Checkpoints: one safetensors file a run, replaced atomically; no pickle anywhere.
+"""Checkpoints: one safetensors file a run, replaced atomically, with a checksum; no pickle anywhere.
 
-A fleet resumes from one epoch, so a crash between two replacements must not lose it: the file that is being
-replaced is kept beside the new one until every run of the fleet has its own.
+A fleet resumes from one epoch, so neither a crash between two replacements nor a damaged file may lose it: the file
+that is being replaced is kept beside the new one until the fleet's last epoch.
 """
 
+import hashlib
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from creditscope.engine.fleet import Fleet
@@ -17,6 +20,9 @@ from creditscope.errors import BadFile, CannotWrite
 from creditscope.records import write_atomic
 
 _PREVIOUS = ".previous"
+_CHECKSUM = "sha256"
+_EPOCH_DIGITS = 12
+_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 def checkpoint_path(folder: Path, run_id: str) -> Path:
@@ -51,8 +57,9 @@ class FleetState:
                 if path.exists():
                     path.replace(_previous(path))
                 write_atomic(path, data)
-            for path in files:
-                _previous(path).unlink(missing_ok=True)
+            if self.epoch >= (self._fleet.spec.epochs or 0):
+                for path in files:
+                    _previous(path).unlink(missing_ok=True)
         except OSError as error:
             raise CannotWrite(
                 f"the checkpoints cannot be replaced: {error.strerror}; what was saved before is kept"
@@ -72,22 +79,71 @@ class FleetState:
             "fleet": json.dumps([s.run_id for s in fleet.specs]),
             "threads": str(torch.get_num_threads()),
         }
-        return save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, metadata)
+        return encode_checkpoint({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
+
+
+def encode_checkpoint(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a checkpoint: safetensors, with a checksum of everything in it among the metadata.
+
+    Written here, not by the package: that one ends the process where memory is short, and this raises MemoryError.
+
+    Args:
+        tensors: Contiguous tensors on the CPU.
+        metadata: Texts.
+    """
+    header: dict[str, Any] = {"__metadata__": {**metadata, _CHECKSUM: _checksum(tensors, metadata)}}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *map(_raw, tensors.values())])
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of one checkpoint.
+    """Tensors and metadata of one checkpoint, whose checksum must be that of its content.
 
     Args:
         path: The file.
     """
+    with _opened(path) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = dict(file.metadata() or {})
+    wanted = metadata.pop(_CHECKSUM, None)
+    if wanted is None:
+        raise BadFile(f"{path.name}: a checkpoint without a checksum, not of ours; delete it to start the run again")
+    if wanted != _checksum(tensors, metadata):
+        raise BadFile(
+            f"{path.name}: damaged, its checksum is not that of its content; delete it to start the run again"
+        )
+    return tensors, metadata
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+            yield file
     except (SafetensorError, OSError, ValueError) as error:
         raise BadFile(
             f"{path.name}: not a readable checkpoint ({_short(error)}); delete it to start the run again"
         ) from None
+
+
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """SHA-256 over the metadata, and over name, kind, shape and bytes of each tensor, in order of name."""
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(_raw(tensor))
+    return digest.hexdigest()
+
+
+def _raw(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor, not copied."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def restore(fleet: Fleet, folder: Path) -> int:
@@ -100,22 +156,22 @@ def restore(fleet: Fleet, folder: Path) -> int:
     Returns:
         The epoch to go on from; 0 when there is none, the fleet then being as built.
     """
-    saved: list[dict[int, tuple[Path, dict[str, Tensor]]]] = []
+    saved: list[dict[int, Path]] = []
     for spec in fleet.specs:
         path = checkpoint_path(folder, spec.run_id)
         found = {}
         for file in (_previous(path), path):
             if file.exists():
-                tensors, metadata = read_checkpoint(file)
-                found[saved_epoch(file, metadata)] = file, tensors
+                with _opened(file) as opened:
+                    found[saved_epoch(file, dict(opened.metadata() or {}))] = file
         saved.append(found)
     common = set.intersection(*(set(found) for found in saved))
     if not common:
         return 0
     epoch = max(common)
     for run, found in enumerate(saved):
-        file, tensors = found[epoch]
-        load_run(fleet, run, tensors)
+        file = found[epoch]
+        load_run(fleet, run, read_checkpoint(file)[0])
         path = checkpoint_path(folder, fleet.specs[run].run_id)
         if file == path:
             _previous(path).unlink(missing_ok=True)
@@ -153,7 +209,7 @@ def load_run(fleet: Fleet, run: int, tensors: dict[str, Tensor]) -> None:
 def saved_epoch(path: Path, metadata: dict[str, str]) -> int:
     """The epoch that a checkpoint's metadata names."""
     text = metadata.get("epoch", "")
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _EPOCH_DIGITS:
         raise BadFile(f"{path.name}: its metadata names no epoch; delete it to start the run again")
     return int(text)
 
