@@ -11,7 +11,7 @@ from torch.func import vmap
 from torch.nn import functional
 
 from creditscope.blocks import Observation, observe
-from creditscope.probes.cheap import SampleNumbers, epoch_fields, sample_numbers
+from creditscope.probes.cheap import SampleNumbers, epoch_fields, sample_numbers, summarise
 from creditscope.records.rows import EpochRow
 from creditscope.rules import build_rule
 
@@ -33,7 +33,7 @@ def cosines(c, g):
 
 def fields_of(snapshot, view=None):
     numbers = sample_numbers(snapshot.seen, view or snapshot.view, snapshot.exact)
-    return epoch_fields(numbers, snapshot.exact)
+    return epoch_fields(summarise(numbers), snapshot.exact)
 
 
 def shifted(c, rule):
@@ -104,7 +104,7 @@ def test_the_clamped_twin_is_torchs_cosine_of_mean_reduced_gradients(factor):
         float(functional.cosine_similarity(c / n, g / n, dim=1).mean())
         for c, g in zip(seen.delivered[1:], seen.references[:-1], strict=True)
     ]
-    fields = epoch_fields(sample_numbers(seen, "flat", snapshot.exact), snapshot.exact, clamp_at=n)
+    fields = epoch_fields(summarise(sample_numbers(seen, "flat", snapshot.exact), clamp_at=n), snapshot.exact)
     assert fields["gamma"].clamped == pytest.approx(np.mean(wanted), rel=1e-9)
     unclamped = fields_of(snapshot)["gamma"].published
     assert fields["gamma"].published == pytest.approx(unclamped, rel=1e-9), "no eps in ours"
@@ -118,7 +118,9 @@ def test_zero_vectors_have_no_cosine_and_are_counted():
     g = [t.clone() for t in seen.references]
     g[1][:5] = 0
     g[3][:] = 0
-    fields = epoch_fields(sample_numbers(seen._replace(references=tuple(g)), "flat", snapshot.exact), snapshot.exact)
+    fields = epoch_fields(
+        summarise(sample_numbers(seen._replace(references=tuple(g)), "flat", snapshot.exact)), snapshot.exact
+    )
     acting = fields["cosine"]
     assert acting.status == ["ok", "ok", "ok", "zero-vector"]
     assert acting.n == [24, 19, 24, 0]
@@ -135,7 +137,7 @@ def test_tiny_norms_are_norms():
         references=tuple(g * 1e-120 for g in snapshot.seen.references),
         delivered=tuple(c * 1e-120 for c in snapshot.seen.delivered),
     )
-    fields = epoch_fields(sample_numbers(tiny, "flat", snapshot.exact), snapshot.exact)
+    fields = epoch_fields(summarise(sample_numbers(tiny, "flat", snapshot.exact)), snapshot.exact)
     assert fields["cosine"].mean == pytest.approx(fields_of(snapshot)["cosine"].mean, rel=1e-9)
 
 
@@ -147,7 +149,7 @@ def test_a_diverged_run_has_no_medians_and_no_cosines():
         references=tuple(g * torch.nan for g in seen.references),
         error=seen.error * torch.nan,
     )
-    fields = epoch_fields(sample_numbers(broken, "flat", snapshot.exact), snapshot.exact)
+    fields = epoch_fields(summarise(sample_numbers(broken, "flat", snapshot.exact)), snapshot.exact)
     assert np.isnan(fields["hidden"].median[-1])
     assert np.isfinite(fields["hidden"].median[:-1]).all()
     assert np.isnan(fields["reference"].median).all()
@@ -165,7 +167,7 @@ def test_one_bad_sample_is_not_averaged_away():
     g = [t.clone() for t in snapshot.seen.references]
     g[2][3, 0] = torch.inf
     fields = epoch_fields(
-        sample_numbers(snapshot.seen._replace(references=tuple(g)), "flat", snapshot.exact), snapshot.exact
+        summarise(sample_numbers(snapshot.seen._replace(references=tuple(g)), "flat", snapshot.exact)), snapshot.exact
     )
     assert fields["cosine"].status == ["ok", "ok", "not measured", "ok"]
     assert fields["cosine"].mean[2] is None
@@ -178,7 +180,7 @@ def test_a_fitted_sample_has_no_gain_and_does_not_spoil_the_others():
     fitted = torch.ones(24, 1, dtype=torch.float64)
     fitted[:6] = 0
     some = seen._replace(error=seen.error * fitted, references=tuple(g * fitted for g in seen.references))
-    fields = epoch_fields(sample_numbers(some, "flat", snapshot.exact), snapshot.exact)
+    fields = epoch_fields(summarise(sample_numbers(some, "flat", snapshot.exact)), snapshot.exact)
     ratio = norms(flat(seen.references))[:, 6:] / np.linalg.norm(seen.error.numpy(), axis=1)[6:]
     assert fields["gain"] == pytest.approx(np.median(ratio, 1))
 
@@ -304,3 +306,18 @@ def test_numbers_are_float64_whatever_the_run_is():
     numbers = sample_numbers(seen, "flat", rule.exact(3))
     assert isinstance(numbers, SampleNumbers)
     assert {t.dtype for t in numbers} == {torch.float64}
+
+
+def test_runs_on_a_leading_axis_are_summarised_as_if_alone():
+    snapshots = [mlp_snapshot("dfa", n=24), mlp_snapshot("dfa-rms", n=24)]
+    alone = [sample_numbers(s.seen, "flat", s.exact) for s in snapshots]
+    alone[1] = alone[1]._replace(error=alone[1].error * 0, reference=alone[1].reference * 0)
+    both = summarise(SampleNumbers(*(torch.stack(column) for column in zip(*alone, strict=True))))
+    for run, numbers in enumerate(alone):
+        one = summarise(numbers)
+        for ours, wanted in zip(both.hidden, one.hidden, strict=True):
+            torch.testing.assert_close(ours[run], wanted)
+        for name in ("error", "gain", "branch", "clamped"):
+            torch.testing.assert_close(getattr(both, name)[run], getattr(one, name), equal_nan=True)
+        for ours, wanted in zip(both.acting, one.acting, strict=True):
+            torch.testing.assert_close(ours[run], wanted, equal_nan=True)

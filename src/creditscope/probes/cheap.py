@@ -1,7 +1,8 @@
 """The cheap set, measured every epoch: norms, gain, branch ratio, growth, cosines and Γ.
 
 ``sample_numbers`` reduces one run's observation to a few numbers per sample and is mapped over runs by the
-engine; ``epoch_fields`` turns one run's numbers into the fields of an ``EpochRow``.
+engine; ``summarise`` takes sums and quantiles over the samples, of many runs at once; ``epoch_fields`` turns one run's
+summary into the fields of an ``EpochRow``.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from creditscope.blocks import Observation, published_index, view_signal, view_state
-from creditscope.probes.functional.norms import norm_stats, vector_norms
+from creditscope.probes.functional.norms import NormStats, norm_stats, vector_norms
 from creditscope.probes.functional.tokens import live_tokens
 from creditscope.probes.probe import numbers as listed
 from creditscope.records.rows import Cosines, CosineStatus, Gamma, Norms
@@ -62,34 +63,89 @@ def sample_numbers(seen: Observation, view: str, exact: Sequence[bool]) -> Sampl
     )
 
 
-def epoch_fields(numbers: SampleNumbers, exact: Sequence[bool], clamp_at: int = 128) -> dict[str, Any]:
+class CosineSummary(NamedTuple):
+    """Cosines of each state over the samples.
+
+    Args:
+        mean: Mean of those that are defined, NaN where none is.
+        sd: Their standard deviation.
+        n: How many are defined.
+        finite: Whether every norm and product is finite.
+    """
+
+    mean: Tensor
+    sd: Tensor
+    n: Tensor
+    finite: Tensor
+
+
+class Summary(NamedTuple):
+    """Per-sample numbers brought down to one number a state or block; runs may stand on leading axes.
+
+    Args:
+        hidden: Of ‖h_l‖.
+        reference: Of ‖g_l‖, sum-reduced.
+        error: Median ‖e‖.
+        gain: Median ‖g_l‖/‖e‖.
+        branch: Median ‖f_l‖/‖h_l‖.
+        acting: Cosines where the credit acts; no state without credit.
+        published: Cosines in the published index, likewise.
+        clamped: Mean of torch's clamped cosine in the published index.
+        samples: Number of samples.
+    """
+
+    hidden: NormStats
+    reference: NormStats
+    error: Tensor
+    gain: Tensor
+    branch: Tensor
+    acting: CosineSummary
+    published: CosineSummary
+    clamped: Tensor
+    samples: int
+
+
+def summarise(numbers: SampleNumbers, clamp_at: int = 128) -> Summary:
+    """Sums, means and quantiles over the samples, on the numbers' own device and without waiting for it.
+
+    Args:
+        numbers: Per-sample numbers on all probe samples.
+        clamp_at: Probe size N at which Γ's clamped twin is computed.
+    """
+    return Summary(
+        norm_stats(numbers.hidden),
+        norm_stats(numbers.reference),
+        norm_stats(numbers.error).median,
+        _median_ratio(numbers.reference, numbers.error[..., None, :]),
+        _median_ratio(numbers.branch, numbers.hidden[..., :-1, :]),
+        _cosines(numbers.inner, numbers.credit, numbers.reference),
+        _cosines(numbers.inner_published, numbers.credit_published, numbers.reference),
+        _clamped(numbers, clamp_at),
+        numbers.error.shape[-1],
+    )
+
+
+def epoch_fields(summary: Summary, exact: Sequence[bool]) -> dict[str, Any]:
     """The fields of one run's epoch row that the cheap set fills.
 
     Args:
-        numbers: Per-sample numbers of one run on all probe samples.
+        summary: Of one run.
         exact: Which states' credit is exact by construction.
-        clamp_at: Probe size N at which Γ's clamped twin is computed.
     """
-    numbers = SampleNumbers(*(t.cpu() for t in numbers))
-    hidden, reference = _norms_field(numbers.hidden), _norms_field(numbers.reference)
-    median = norm_stats(numbers.hidden).median
+    median = summary.hidden.median
     fields = {
-        "hidden": hidden,
-        "reference": reference,
-        "error": float(norm_stats(numbers.error).median),
-        "gain": _median_ratio(numbers.reference, numbers.error),
-        "branch": _median_ratio(numbers.branch, numbers.hidden[:-1]),
+        "hidden": _norms_field(summary.hidden, summary.samples),
+        "reference": _norms_field(summary.reference, summary.samples),
+        "error": float(summary.error),
+        "gain": summary.gain.tolist(),
+        "branch": summary.branch.tolist(),
         "growth": (median[1:] / median[:-1]).tolist(),
     }
-    if numbers.inner.numel() == 0:
+    if summary.acting.mean.numel() == 0:
         return fields
-    acting = _cosines(numbers.inner, numbers.credit, numbers.reference, exact)
-    published = _cosines(
-        numbers.inner_published,
-        numbers.credit_published,
-        numbers.reference,
-        exact if all(exact) else [*(False,) * (len(exact) - 1), exact[-1]],
-    )
+    acting = _cosines_field(summary.acting, summary.samples, exact)
+    paired = exact if all(exact) else [*(False,) * (len(exact) - 1), exact[-1]]
+    published = _cosines_field(summary.published, summary.samples, paired)
     deep = [m for level, m in enumerate(acting.mean) if level >= 2 and not exact[level]]
     # A mean over the pairs that happen to exist would be another quantity than the published one.
     whole = "not measured" not in published.status[:-1]
@@ -98,7 +154,7 @@ def epoch_fields(numbers: SampleNumbers, exact: Sequence[bool], clamp_at: int = 
         deep=_mean(deep),
         worst=min((m for m in acting.mean if m is not None), default=None),
         published=_mean(published.mean[:-1]) if whole else None,
-        clamped=_mean(_clamped(numbers, clamp_at)[:-1].tolist()) if whole else None,
+        clamped=_mean(summary.clamped[:-1].tolist()) if whole else None,
     )
     return fields | {"cosine": acting, "cosine_published": published, "gamma": gamma}
 
@@ -125,39 +181,46 @@ def _pairing(signals: Sequence[Tensor], references: Sequence[Tensor], view: str)
     return torch.cat(norms), torch.cat(inner)
 
 
-def _median_ratio(over: Tensor, under: Tensor) -> list[float]:
+def _median_ratio(over: Tensor, under: Tensor) -> Tensor:
     """Median over the samples whose denominator is not zero; NaN where there is none, or a sample is NaN."""
     broken = (over.isnan() | under.isnan()).any(-1)
-    value = torch.where(under > 0, over / under, torch.nan).nanquantile(0.5, dim=-1)
-    return torch.where(broken, torch.nan, value).tolist()
+    ordered = torch.where(under > 0, over / under, torch.nan).sort(dim=-1).values  # NaN sorts last
+    last = (~ordered.isnan()).sum(-1, keepdim=True) - 1
+    lower, upper = (ordered.gather(-1, rank.clamp(min=0)) for rank in (last // 2, (last + 1) // 2))
+    value = torch.where(lower == upper, lower, (lower + upper) / 2).squeeze(-1)
+    return torch.where(broken, torch.nan, value)
 
 
-def _norms_field(norms: Tensor) -> Norms:
-    stats = norm_stats(norms)
+def _norms_field(stats: NormStats, samples: int) -> Norms:
     return Norms(
         median=stats.median.tolist(),
         q05=stats.q05.tolist(),
         q95=stats.q95.tolist(),
         low=stats.low.tolist(),
         high=stats.high.tolist(),
-        n=norms.shape[-1],
+        n=samples,
     )
 
 
-def _cosines(inner: Tensor, credit: Tensor, reference: Tensor, exact: Sequence[bool]) -> Cosines:
+def _cosines(inner: Tensor, credit: Tensor, reference: Tensor) -> CosineSummary:
+    reference = reference[..., : inner.shape[-2], :]  # without credit there is no state to pair
     finite = (credit.isfinite() & reference.isfinite() & inner.isfinite()).all(-1)
-    defined = finite[:, None] & (credit > 0) & (reference > 0)
+    defined = finite[..., None] & (credit > 0) & (reference > 0)
     # One after the other: the product of two tiny norms could underflow.
     cosine = torch.where(defined, inner / credit / reference, torch.nan).clamp(-1, 1)
-    counts = defined.sum(-1)
     mean = cosine.nanmean(-1)
-    spread = ((cosine - mean[:, None]) ** 2).nanmean(-1).sqrt()
+    spread = ((cosine - mean[..., None]) ** 2).nanmean(-1).sqrt()
+    return CosineSummary(mean, spread, defined.sum(-1), finite)
+
+
+def _cosines_field(cosines: CosineSummary, samples: int, exact: Sequence[bool]) -> Cosines:
+    counts, finite = cosines.n.tolist(), cosines.finite.tolist()
     return Cosines(
-        mean=listed(mean),
-        sd=listed(spread),
-        n=counts.tolist(),
-        n_undefined=(inner.shape[-1] - counts).tolist(),
-        status=[_status(int(n), bool(f), ex) for n, f, ex in zip(counts, finite, exact, strict=True)],
+        mean=listed(cosines.mean),
+        sd=listed(cosines.sd),
+        n=counts,
+        n_undefined=[samples - n for n in counts],
+        status=[_status(n, f, ex) for n, f, ex in zip(counts, finite, exact, strict=True)],
     )
 
 
@@ -171,8 +234,9 @@ def _status(defined: int, finite: bool, exact: bool) -> CosineStatus:
 
 def _clamped(numbers: SampleNumbers, n: int) -> Tensor:
     """What torch's cosine_similarity reports on mean-reduced gradients: each norm is clamped at 1e-8."""
+    states = numbers.inner_published.shape[-2]
     credit = (numbers.credit_published / n).clamp(min=TORCH_CLAMP)
-    reference = (numbers.reference / n).clamp(min=TORCH_CLAMP)
+    reference = (numbers.reference[..., :states, :] / n).clamp(min=TORCH_CLAMP)
     return (numbers.inner_published / n**2 / (credit * reference)).mean(-1)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from creditscope.blocks import Params, Snapshot
 from creditscope.errors import BadInput, NotMeasured
-from creditscope.probes.cheap import epoch_fields, sample_numbers
+from creditscope.probes.cheap import epoch_fields, sample_numbers, summarise
 from creditscope.probes.dear import measure_dear
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.movement import movement
@@ -103,7 +103,8 @@ def look(subject: Subject, snapshot: Snapshot) -> Looked:
     if subject.found:
         notes.append(f"blocks found: {', '.join(subject.names)}; name others with blocks=[...]")
     with torch.no_grad():
-        fields = epoch_fields(sample_numbers(snapshot.seen, snapshot.view, snapshot.exact), snapshot.exact)
+        numbers_ = sample_numbers(snapshot.seen, snapshot.view, snapshot.exact)
+        fields = epoch_fields(summarise(numbers_), snapshot.exact)
     _refuse_zero_credit(snapshot)
     hidden = fields["hidden"].median
     for block, size in sums_before_normalisers(snapshot).items():
