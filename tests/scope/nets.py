@@ -112,8 +112,9 @@ def state_of_model(model: nn.Module) -> dict[str, object]:
     """Everything that must be as before: weights, buffers, modes, gradients, hooks, flags, randomness."""
     return {
         "weights": {name: p.detach().clone() for name, p in model.named_parameters()},
-        "storage": {name: p.data_ptr() for name, p in model.named_parameters()},
+        "storage": {name: (id(p), p.data_ptr()) for name, p in model.named_parameters()},
         "buffers": {name: b.clone() for name, b in model.named_buffers()},
+        "places": {name: id(b) for name, b in model.named_buffers()},
         "modes": [m.training for m in model.modules()],
         "flags": [p.requires_grad for p in model.parameters()],
         "grads": [p.grad for p in model.parameters()],
@@ -122,7 +123,8 @@ def state_of_model(model: nn.Module) -> dict[str, object]:
             (len(m._forward_hooks), len(m._forward_pre_hooks), len(m._backward_hooks), len(m._backward_pre_hooks))
             for m in model.modules()
         ],
-        "apply": torch.autograd.Function.__dict__["apply"],
+        "attributes": [{n: id(v) for n, v in vars(m).items()} for m in model.modules()],
+        "apply": torch.autograd.Function.__dict__["apply"].__func__.__code__,
         "rng": torch.get_rng_state(),
     }
 

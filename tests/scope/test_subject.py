@@ -89,7 +89,7 @@ def frozen(model):
             "wanted states with samples on the first axis, state 1 of 2 samples has shape (1, 2, 6); cut the model",
         ),
         (Net(inputs=7), {}, "the model failed on inputs (48, 6) torch.float32: RuntimeError: "),
-        (Wraps(lambda z: {"logits": z}), {"blocks": ["net.blocks.0"]}, "from the model, got dict; wrap it in a module"),
+        (Wraps(lambda z: {"scores": z}), {"blocks": ["net.blocks.0"]}, "from the model, got dict; wrap it in a module"),
         (
             Wraps(lambda z: z[:, 0]),
             {"blocks": ["net.blocks.0"]},

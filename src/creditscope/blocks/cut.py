@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +55,7 @@ class Blocks:
         return len(self.names)
 
     @classmethod
-    def of(cls, model: nn.Module, where: Where = None) -> "Blocks":
+    def of(cls, model: nn.Module, where: Where = None) -> Self:
         """Cut a model.
 
         Args:
@@ -71,7 +71,7 @@ class Blocks:
             raise BadInput(f"a block is named twice in {', '.join(names)}; name each once, in the order of the stream")
         return cls(model, tuple(names), tuple(named[name] for name in names))
 
-    def with_skips(self, x: Tensor) -> "Blocks":
+    def with_skips(self, x: Tensor) -> Self:
         """The same cut, knowing which blocks add to their input.
 
         Without a skip the branch f_l is all of h_{l+1}. Only running a block can tell: with its parameters at
@@ -131,7 +131,7 @@ class Blocks:
             return h
 
         with self._boundary_hooks(boundary, branches, cut):
-            logits = functional_call(self.model, dict(params), (x,))
+            logits = self.run(params, x)
         if len(states) != self.depth + 1:
             missing = [self.names[level - 1] for level in range(1, self.depth + 1) if level not in states]
             raise BadInput(
@@ -139,6 +139,15 @@ class Blocks:
             )
         levels = range(self.depth)
         return Pass(tuple(states[i] for i in range(self.depth + 1)), tuple(branches[i] for i in levels), logits)
+
+    def run(self, params: Params, x: Tensor) -> Tensor:
+        """The output of the model itself with other parameters.
+
+        Args:
+            params: Parameters and buffers by name.
+            x: Inputs.
+        """
+        return functional_call(self.model, dict(params), (x,))  # type: ignore[no-any-return]
 
     def tail(self, params: Params, level: int, h: Tensor, x: Tensor) -> Tensor:
         """The output of the rest of the network from state ``level`` on.
@@ -249,16 +258,21 @@ def _with_state(output: Any, h: Tensor, cut: bool) -> Any:
 
 
 def _find(model: nn.Module) -> list[str]:
-    best: list[str] = []
+    found: dict[Any, list[str]] = {}
     for path, module in model.named_modules():
         if not isinstance(module, (nn.ModuleList, nn.Sequential)):
             continue
         children = list(module.named_children())
         kinds = {type(child) for _, child in children}
-        # A Sequential of one child is a wrapper; a ModuleList of one is a list that happens to be short.
-        shortest = 1 if isinstance(module, nn.ModuleList) else 2
-        if len(kinds) == 1 and len(children) >= max(shortest, len(best) + 1):
-            best = [f"{path}.{name}" if path else name for name, _ in children]
+        if len(kinds) != 1:
+            continue
+        # The stages of a residual net stand side by side, each a Sequential of blocks of one kind.
+        stages = (path.rpartition(".")[0], *kinds)
+        key = stages if path and isinstance(module, nn.Sequential) else path
+        found.setdefault(key, []).extend(f"{path}.{name}" if path else name for name, _ in children)
+    # A Sequential of one child is a wrapper; a ModuleList of one is a list that happens to be short.
+    lists = [names for key, names in found.items() if len(names) > 1 or isinstance(key, str)]
+    best = max(lists, key=len, default=[])
     if not best:
         raise BadInput("found no list of like blocks in the model; name them with blocks=['path.0', 'path.1', ...]")
     return best

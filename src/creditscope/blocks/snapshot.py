@@ -109,7 +109,9 @@ class Snapshot:
 
         return torch.func.grad(loss)(dict(self.params))  # type: ignore[no-any-return]
 
-    def tail_loss(self, level: int, h: Tensor, y: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    def tail_loss(
+        self, level: int, h: Tensor, y: Tensor, dtype: torch.dtype = torch.float64, x: Tensor | None = None
+    ) -> Tensor:
         """Per-sample loss of the rest of the network from a state on.
 
         Args:
@@ -117,10 +119,12 @@ class Snapshot:
             h: The state, first axis samples.
             y: Targets of these samples.
             dtype: In which the rest of the network is computed.
+            x: Inputs of these samples, for a network that reads them again further on; None: the probe samples.
+                States that are several times as many are copies, those of one sample side by side.
         """
         there = self if dtype == self.dtype else self.in_dtype(dtype)
         full = {**there.task.buffers, **there.params}
-        return there.task.loss(there.task.blocks.tail(full, level, h.to(dtype), there.probe.x), y)
+        return there.task.loss(there.task.blocks.tail(full, level, h.to(dtype), there.probe.x if x is None else x), y)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -84,7 +84,7 @@ class RhoProbe(Probe):
         self, twin: Snapshot, level: int, signals: tuple[Tensor, ...], step: Tensor, generator: torch.Generator
     ) -> list[Tensor]:
         """ρ of each signal at one state."""
-        h, y, view = twin.seen.states[level], twin.probe.y, twin.view
+        h, (x, y), view = twin.seen.states[level], twin.probe, twin.view
         m, shape = self.directions, tuple(h.shape[1:])
         predicted: list[list[Tensor]] = [[] for _ in signals]
         changes = []
@@ -92,8 +92,8 @@ class RhoProbe(Probe):
             width = signals[0].shape[1]
             directions = units(gaussian((len(h[rows]), m, width), generator))[0]
             moved = h[rows].repeat_interleave(m, dim=0) + step * lift(directions.flatten(0, 1), shape, view)
-            after = twin.tail_loss(level, moved, y[rows].repeat_interleave(m, dim=0))
-            before = twin.tail_loss(level, h[rows], y[rows])
+            after = twin.tail_loss(level, moved, y[rows].repeat_interleave(m, dim=0), x=x[rows])
+            before = twin.tail_loss(level, h[rows], y[rows], x=x[rows])
             changes.append(after.reshape(-1, m) - before.unsqueeze(1))
             for kept, signal in zip(predicted, signals, strict=True):
                 kept.append(predicted_changes(signal[rows], directions, step))

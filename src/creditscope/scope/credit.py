@@ -17,8 +17,11 @@ from creditscope.errors import BadInput, NotMeasured, did_you_mean
 from creditscope.records import FeedbackSpec
 from creditscope.rules import build_rule
 from creditscope.scope.found import plain_model, spared_gradients
+from creditscope.scope.inputs import call
+from creditscope.scope.true_backward import TrueBlocks
 
-Backward = Callable[[nn.Module, Tensor, Tensor], Any]
+Inputs = Tensor | dict[str, Tensor]
+Backward = Callable[[nn.Module, Any, Tensor], Any]
 
 
 @runtime_checkable
@@ -87,8 +90,9 @@ class BackwardCredit:
         """One forward and one backward pass of the model itself."""
         own, asked = next(self.model.parameters()), next(iter(params.values()))
         x = batch.x.to(own.dtype) if batch.x.is_floating_point() else batch.x
+        inputs = task.blocks.inputs(x) if isinstance(task.blocks, TrueBlocks) else x
         with spared_gradients(self.model):
-            signals = delivered_in_backward(task.blocks, task.loss, x, batch.y, self.backward)
+            signals = delivered_in_backward(task.blocks, task.loss, inputs, batch.y, self.backward)
         return [None if c is None else c.to(asked.dtype) for c in signals]
 
     def tensors(self) -> list[Tensor]:
@@ -116,7 +120,7 @@ def backward_credit(
 
 
 def delivered_in_backward(
-    blocks: Blocks, loss: LossFn, x: Tensor, y: Tensor, backward: Backward | None
+    blocks: Blocks, loss: LossFn, x: Inputs, y: Tensor, backward: Backward | None
 ) -> list[Tensor | None]:
     """Run a model's own backward and read the gradient that arrives at each state; None where none does.
 
@@ -146,11 +150,11 @@ def delivered_in_backward(
         handles.append(blocks.modules[0].register_forward_pre_hook(enter))
         handles += [module.register_forward_hook(leave(level + 1)) for level, module in enumerate(blocks.modules)]
         run_backward(blocks.model, loss, x, y, backward)
-    scale = 1 if backward is None else len(x)
+    scale = 1 if backward is None else len(y)
     return [arrived[level].detach() * scale if level in arrived else None for level in range(blocks.depth + 1)]
 
 
-def run_backward(model: nn.Module, loss: LossFn, x: Tensor, y: Tensor, backward: Backward | None) -> None:
+def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward: Backward | None) -> None:
     """The user's own forward and backward pass, or that of the summed loss.
 
     Args:
@@ -164,7 +168,7 @@ def run_backward(model: nn.Module, loss: LossFn, x: Tensor, y: Tensor, backward:
         if backward is not None:
             backward(model, x, y)
             return
-        total = loss(model(x), y).sum()
+        total = loss(call(model, x), y).sum()
         if not total.requires_grad:
             raise BadInput(
                 "no gradient: the loss depends on no parameter that requires one; unfreeze what trains, or pass "

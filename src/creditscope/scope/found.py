@@ -1,7 +1,8 @@
-"""Leave a user's model as it was found: mode, randomness, buffers, gradients, compiled calls."""
+"""Leave a user's model as it was found: mode, randomness, parameters, buffers, attributes, gradients, compilation."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -61,8 +62,8 @@ def as_found(model: nn.Module) -> Iterator[None]:
         model: The user's model.
     """
     modules = list(model.modules())
-    modes = [module.training for module in modules]
-    calls = [module._compiled_call_impl for module in modules]
+    # Some layers put new parameters, buffers or attributes in place of the old while they run.
+    kept = [(module, dict(vars(module)), _members(module)) for module in modules]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     device = device_of(model)
     try:
@@ -74,14 +75,25 @@ def as_found(model: nn.Module) -> Iterator[None]:
             torch.random.fork_rng([device] if device.type == "cuda" else []),
             torch.autocast(device.type, enabled=False),
         ):
+            # A layer that draws even in evaluation mode draws the same whenever it is measured.
+            torch.default_generator.manual_seed(0)
+            if device.type == "cuda":
+                torch.cuda.default_generators[device.index].manual_seed(0)
             yield
     finally:
-        for module, mode, call in zip(modules, modes, calls, strict=True):
-            module.training = mode
-            module._compiled_call_impl = call
+        for module, attributes, members in kept:
+            vars(module).clear()
+            vars(module).update(attributes)
+            for name, held in members.items():
+                vars(module)[name].clear()
+                vars(module)[name].update(held)
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
+
+
+def _members(module: nn.Module) -> dict[str, dict[str, Any]]:
+    return {name: dict(vars(module)[name]) for name in ("_parameters", "_buffers", "_modules")}
 
 
 @contextmanager

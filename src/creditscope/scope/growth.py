@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from creditscope.blocks import Snapshot, Task
 from creditscope.blocks.cut import hooks, state_of
@@ -71,5 +70,5 @@ def _entering(task: Task, full: dict[str, Tensor], x: Tensor) -> dict[int, Tenso
             inside = [part for part in module.modules() if isinstance(part, NORMALISERS)]
             handles += [part.register_forward_hook(normalised) for part in inside]
             handles.append(module.register_forward_hook(ended(block)))
-        functional_call(task.blocks.model, full, (x,))
+        task.blocks.run(full, x)
     return found

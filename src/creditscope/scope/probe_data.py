@@ -1,23 +1,30 @@
-"""Probe data from whatever a user has: a loader, a list of batches, or a pair of tensors."""
+"""Probe data from whatever a user has: a loader, a list of batches, a pair of tensors, or a dict of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from creditscope.blocks import Batch
 from creditscope.data.dataset import content_hash
 from creditscope.errors import BadInput
 from creditscope.records import DataSpec
+from creditscope.scope.inputs import Table
 
 PROBE_SAMPLES = 1024
 PROBE_BATCH = 128
 # Samples of a loader that are kept for accuracy and readouts: a whole test set of common size, fewer of large samples.
 KEPT_SAMPLES = 10_000
 KEPT_BYTES = 2**28
+# Names of the only input and of the targets among the tensors of a batch: no keyword of a model can be either.
+_ONLY, _TARGETS = "", "targets of the batch"
+# What Hugging Face calls the targets in a dict.
+_LABELS = "labels"
 
-Loader = Iterable[Any] | tuple[Tensor, Tensor]
+Loader = Iterable[Any] | tuple[Tensor, Tensor] | Mapping[str, Tensor]
 
 
 class ProbeData(NamedTuple):
@@ -27,11 +34,13 @@ class ProbeData(NamedTuple):
         probe: The first samples, for every probe.
         test: All kept samples, for accuracy.
         spec: What the log records of them.
+        table: Named inputs, whose numbers the batches hold; None where they hold the inputs.
     """
 
     probe: Batch
     test: Batch
     spec: DataSpec
+    table: Table | None = None
 
     @property
     def labelled(self) -> bool:
@@ -48,26 +57,21 @@ def gather(loader: Loader, device: torch.device, dtype: torch.dtype) -> ProbeDat
     """Take up to 1,024 probe samples; a loader that knows its length is read up to 10,000 samples for the accuracy.
 
     Args:
-        loader: An iterable of (x, y) batches, or a pair of tensors.
+        loader: An iterable of batches, or one batch: (x, y), or a dict of tensors with ``labels`` among them.
         device: Where the model lives; samples on the CPU are moved there, others must be there already.
         dtype: Of the model; inputs that are numbers take it.
     """
     wanted = PROBE_SAMPLES
-    xs: list[Tensor] = []
-    ys: list[Tensor] = []
+    parts: list[dict[str, Tensor]] = []
     count = 0
-    for x, y in _pairs(loader):
-        xs.append(_placed(x, device, "inputs"))
-        ys.append(_placed(y, device, "targets"))
-        if xs[-1].shape[1:] != xs[0].shape[1:] or ys[-1].shape[1:] != ys[0].shape[1:]:
-            raise BadInput(
-                f"wanted samples of one shape, got inputs {tuple(xs[0].shape[1:])} and then {tuple(xs[-1].shape[1:])}, "
-                f"targets {tuple(ys[0].shape[1:])} and then {tuple(ys[-1].shape[1:])}; pad or sort them"
-            )
+    for inputs, y in _pairs(loader):
+        parts.append({name: _placed(t, device, "inputs") for name, t in inputs.items()})
+        parts[-1][_TARGETS] = _placed(y, device, "targets")
+        _require_alike(parts[0], parts[-1])
         if not count and _has_length(loader):
-            room = KEPT_BYTES // max(1, xs[0][:1].numel() * xs[0].element_size())
+            room = KEPT_BYTES // max(1, sum(t[:1].numel() * t.element_size() for t in inputs.values()))
             wanted = max(PROBE_SAMPLES, min(KEPT_SAMPLES, room))
-        count += len(x)
+        count += len(y)
         if count >= wanted:
             break
     if count < 2:
@@ -75,43 +79,83 @@ def gather(loader: Loader, device: torch.device, dtype: torch.dtype) -> ProbeDat
             f"wanted at least 2 probe samples, got {count or 'an empty loader'}; "
             "pass a loader that yields (x, y) batches (an iterator that was used up yields nothing)"
         )
-    x, y = torch.cat(xs)[:wanted], torch.cat(ys)[:wanted]
-    if x.is_floating_point():
-        x = x.to(dtype)
-    counts = tuple(torch.bincount(y).tolist()) if is_labels(y) and int(y.min()) >= 0 else None
+    columns = {name: torch.cat([part[name] for part in parts])[:wanted] for name in parts[0]}
+    y = columns.pop(_TARGETS)
+    table = None if _ONLY in columns else Table(columns)
+    x = columns[_ONLY] if table is None else torch.arange(len(y), device=device)
+    x = x.to(dtype) if x.is_floating_point() else x
     spec = DataSpec(
         name="loader",
-        hash_test=content_hash(x.cpu().float().numpy(), y.cpu().double().numpy()),
-        shape=tuple(x.shape[1:]),
-        n_test=len(x),
-        class_counts=counts,
+        hash_test=content_hash(_as_numbers(columns if table else {_ONLY: x}), y.cpu().double().numpy()),
+        shape=tuple(next(iter(columns.values())).shape[1:]),
+        n_test=len(y),
+        class_counts=tuple(torch.bincount(y).tolist()) if is_labels(y) and int(y.min()) >= 0 else None,
     )
-    return ProbeData(Batch(x[:PROBE_SAMPLES], y[:PROBE_SAMPLES]), Batch(x, y), spec)
+    return ProbeData(Batch(x[:PROBE_SAMPLES], y[:PROBE_SAMPLES]), Batch(x, y), spec, table)
 
 
-def _pairs(loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches as pairs of tensors, each checked."""
-    if isinstance(loader, (tuple, list)) and len(loader) == 2 and all(isinstance(part, Tensor) for part in loader):
-        batches: Iterable[Any] = [loader]
-    elif isinstance(loader, Tensor) or not isinstance(loader, Iterable):
+def _pairs(loader: Loader) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Batches as named inputs and targets, each checked; the only input has no name."""
+    pair = isinstance(loader, (tuple, list)) and len(loader) == 2 and all(isinstance(part, Tensor) for part in loader)
+    if not pair and (isinstance(loader, Tensor) or not isinstance(loader, Iterable)):
         raise BadInput(
             f"wanted a loader of (x, y) batches or a pair of tensors, got {_shown(loader)}; pass loader=(x, y)"
         )
-    else:
-        batches = loader
+    batches: Iterable[Any] = [loader] if pair or isinstance(loader, Mapping) else loader
     for batch in batches:
-        ok = isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)
-        if not ok:
+        inputs, y = _named(batch) if isinstance(batch, Mapping) else _pair(batch)
+        for x in inputs.values():
+            if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+                raise BadInput(
+                    f"wanted as many targets as inputs in a batch, got shapes {tuple(x.shape)} and {tuple(y.shape)}; "
+                    "the first axis of both is samples"
+                )
+        yield {name: x.detach() for name, x in inputs.items()}, y.detach()
+
+
+def _pair(batch: Any) -> tuple[dict[str, Tensor], Tensor]:
+    if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
+        raise BadInput(
+            f"wanted batches (x, y) of two tensors from the loader, got {_shown(batch)}; yield (inputs, targets)"
+        )
+    return {_ONLY: batch[0]}, batch[1]
+
+
+def _named(batch: Mapping[str, Any]) -> tuple[dict[str, Tensor], Tensor]:
+    tensors = {name: value for name, value in batch.items() if value is not None}
+    odd = next((name for name, value in tensors.items() if not isinstance(value, Tensor)), None)
+    if odd is not None:
+        raise BadInput(
+            f"wanted tensors in a dict batch, got {odd!r} as {_shown(tensors[odd])}; leave it out, or make it a tensor"
+        )
+    y = tensors.pop(_LABELS, None)
+    if y is None or not tensors:
+        raise BadInput(
+            f"wanted a dict batch with {_LABELS!r} and at least one input, got {_shown(batch)}; "
+            f"name the targets {_LABELS!r}, or yield (inputs, targets)"
+        )
+    return tensors, y
+
+
+def _require_alike(first: dict[str, Tensor], part: dict[str, Tensor]) -> None:
+    """Every batch holds the same tensors, of the same shape a sample."""
+    if part.keys() != first.keys():
+        odd = sorted(part.keys() ^ first.keys())
+        raise BadInput(f"wanted the same entries in every batch, {', '.join(odd)} is not in all; yield them alike")
+    for name, tensor in part.items():
+        if tensor.shape[1:] != first[name].shape[1:]:
+            what = "targets" if name == _TARGETS else name or "inputs"
             raise BadInput(
-                f"wanted batches (x, y) of two tensors from the loader, got {_shown(batch)}; yield (inputs, targets)"
+                f"wanted samples of one shape, got {what} {tuple(first[name].shape[1:])} and then "
+                f"{tuple(tensor.shape[1:])}; pad or sort them"
             )
-        x, y = batch
-        if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-            raise BadInput(
-                f"wanted as many targets as inputs in a batch, got shapes {tuple(x.shape)} and {tuple(y.shape)}; "
-                "the first axis of both is samples"
-            )
-        yield x.detach(), y.detach()
+
+
+def _as_numbers(columns: Mapping[str, Tensor]) -> NDArray[Any]:
+    """What the hash is taken of: a lone input in its own shape, several in one row a sample."""
+    if _ONLY in columns:
+        return columns[_ONLY].cpu().float().numpy()
+    return np.concatenate([t.cpu().double().flatten(1).numpy() for t in columns.values()], axis=1)
 
 
 def _placed(tensor: Tensor, device: torch.device, what: str) -> Tensor:
@@ -137,6 +181,6 @@ def _shown(value: Any) -> str:
     """What came, in a few words."""
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {len(value)} ({', '.join(type(part).__name__ for part in value[:4])})"
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return f"a dict with {', '.join(map(repr, list(value)[:4]))}"
     return f"a {type(value).__name__}"

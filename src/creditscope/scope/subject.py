@@ -1,18 +1,19 @@
 """Subject: a user's model, cut, checked and ready to be measured."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from creditscope.blocks import Batch, Blocks, CreditRule, Feedback, Params, Snapshot, Task
+from creditscope.blocks import Batch, CreditRule, Feedback, Params, Snapshot, Task
 from creditscope.blocks.cut import Where
 from creditscope.errors import BadInput
 from creditscope.records.method import TrainLast
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
 from creditscope.scope.found import device_of, spared_gradients
+from creditscope.scope.inputs import call
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
 from creditscope.scope.shuffle import exact_states
@@ -75,6 +76,7 @@ class Subject:
         cut = TrueBlocks.of(model, _plain_names(blocks))
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         data = gather(loader, device_of(model), dtype)
+        cut = replace(cut, table=data.table)
         logits = _steady_logits(cut, data.probe.x)
         top = int(data.test.y.max()) if loss_fn is None and data.labelled else 0
         if top >= logits.shape[1]:
@@ -94,6 +96,12 @@ class Subject:
             seed=seed,
             exact=exact_states(task, credit, few, seed) if shuffles else (False,) * (cut.depth + 1),  # type: ignore[arg-type]
         )
+
+    @property
+    def cut(self) -> TrueBlocks:
+        """The cut model."""
+        assert isinstance(self.task.blocks, TrueBlocks)
+        return self.task.blocks
 
     @property
     def model(self) -> nn.Module:
@@ -181,7 +189,7 @@ class Subject:
         if not self.data.labelled or self.task.outputs < 2:
             return None
         with torch.no_grad():
-            logits = [self.model(x) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)]
+            logits = [call(self.model, self.cut.inputs(x)) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)]
         return torch.cat(logits).argmax(-1) == self.data.test.y
 
     def _feedback(self) -> Feedback:
@@ -192,7 +200,7 @@ class Subject:
         if isinstance(self.credit, RuleCredit) and self.backward is None and not self.claims_backprop:
             return None
         with spared_gradients(self.model):
-            run_backward(self.model, self.task.loss, train.x, train.y, self.backward)
+            run_backward(self.model, self.task.loss, self.cut.inputs(train.x), train.y, self.backward)
             grads = {name: p.grad.detach().clone() for name, p in self.model.named_parameters() if p.grad is not None}
         inside = [name for name in grads if any(name.startswith(f"{block}.") for block in self.names)]
         if not inside and any(self.trainable):
@@ -232,7 +240,7 @@ def _plain_names(blocks: Where) -> Where:
     return blocks
 
 
-def _steady_logits(cut: Blocks, x: Tensor) -> Tensor:
+def _steady_logits(cut: TrueBlocks, x: Tensor) -> Tensor:
     """Outputs of the first two samples, once the states are seen to keep their shapes from call to call."""
     full = {**dict(cut.model.named_parameters()), **{name: b.clone() for name, b in cut.model.named_buffers()}}
     try:
@@ -242,9 +250,13 @@ def _steady_logits(cut: Blocks, x: Tensor) -> Tensor:
         raise
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
+        given = cut.inputs(x)
+        named = given if isinstance(given, dict) else {"x": given}
+        shapes = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in named.items())
+        called = "model(x)" if given is x else f"model({', '.join(f'{name}=...' for name in named)})"
         raise BadInput(
-            f"the model failed on inputs {tuple(x.shape)} {x.dtype}: {type(error).__name__}: {said}; "
-            "it is called as model(x)"
+            f"the model failed on inputs {shapes.removeprefix('x ')}: {type(error).__name__}: {said}; "
+            f"it is called as {called}"
         ) from None
     for level, (one, two) in enumerate(zip(first.states, again.states, strict=True)):
         if one.shape != two.shape:

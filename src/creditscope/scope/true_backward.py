@@ -9,21 +9,30 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function
+from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from creditscope.blocks import Blocks, Params, Pass
+from creditscope.scope.inputs import Table, inputs_of, logits_of
 
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True)
 class TrueBlocks(Blocks):
-    """The same cut, whose backward is the derivative of its forward, whatever the model says of its own backward."""
+    """The same cut, whose backward is the derivative of its forward, whatever the model says of its own backward.
+
+    Args:
+        table: Named inputs, where the model takes several.
+    """
+
+    table: Table | None = None
 
     def forward(
         self,
@@ -54,6 +63,39 @@ class TrueBlocks(Blocks):
         with true_backward(self.model):
             return super().forward(full, x, taps=taps, replace=fresh)
 
+    def run(self, params: Params, x: Tensor) -> Tensor:
+        """The logits of the model itself with other parameters.
+
+        Args:
+            params: Parameters and buffers by name.
+            x: Inputs.
+        """
+        dtype = next((p.dtype for p in params.values() if p.is_floating_point()), torch.float32)
+        inputs = inputs_of(self.table, x, dtype)
+        args, named = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
+        return logits_of(functional_call(self.model, dict(params), args, named))  # type: ignore[no-any-return]
+
+    def tail(self, params: Params, level: int, h: Tensor, x: Tensor) -> Tensor:
+        """As ``Blocks.tail``; a model of named inputs may read them again after the state (masks, lengths).
+
+        Args:
+            params: Parameters and buffers by name.
+            level: Which state h is.
+            h: The state, first axis samples; or several copies of each sample's, side by side.
+            x: Inputs of these samples.
+        """
+        if self.table is None:
+            return super().tail(params, level, h, x)
+        return self.forward(params, x.repeat_interleave(len(h) // len(x)), replace={level: h}).logits
+
+    def inputs(self, x: Tensor) -> Tensor | dict[str, Tensor]:
+        """What the model itself is given for these samples.
+
+        Args:
+            x: As a batch holds them.
+        """
+        return inputs_of(self.table, x, next(self.model.parameters()).dtype)
+
 
 @contextmanager
 def true_backward(model: nn.Module) -> Iterator[None]:
@@ -65,16 +107,16 @@ def true_backward(model: nn.Module) -> Iterator[None]:
         model: The model about to run.
     """
     kept = [(module, {name: getattr(module, name) for name in _HOOKS}) for module in model.modules()]
-    apply = Function.__dict__["apply"]
     try:
         for module, _ in kept:
             for name in _HOOKS:
                 setattr(module, name, OrderedDict())
-        Function.apply = classmethod(_inlined(apply.__func__))  # type: ignore[assignment, method-assign]
+        # The code, not the name: ``f = MyFunction.apply`` holds the method itself.
+        _APPLY.__code__ = _Inlined.__dict__["apply"].__func__.__code__
         with _NoBending():
             yield
     finally:
-        Function.apply = apply  # type: ignore[method-assign]
+        _APPLY.__code__ = _TORCHS_OWN.__code__
         for module, held in kept:
             for name, hooks in held.items():
                 setattr(module, name, hooks)
@@ -117,16 +159,34 @@ class _Context:
     def set_materialize_grads(self, value: bool) -> None: ...
 
 
-def _inlined(apply: Any) -> Any:
-    """``Function.apply`` that runs the function's forward as plain operations; torch's own functions are left alone."""
+def inlined(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
+    """What ``cls.apply`` does inside: the function's forward as plain operations; torch's own functions are left alone.
 
-    def inline(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        if (inspect.getmodule(cls) or torch).__name__.split(".")[0] == "torch":
-            return apply(cls, *args, **kwargs)
-        if cls.setup_context is not Function.setup_context:
-            return cls.forward(*args, **kwargs)
-        context = _Context()
-        context.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
-        return cls.forward(context, *args, **kwargs)
+    Args:
+        cls: The function.
+        args: Its arguments.
+        kwargs: Likewise.
+    """
+    if (inspect.getmodule(cls) or torch).__name__.split(".")[0] == "torch":
+        return _TORCHS_OWN(cls, *args, **kwargs)
+    if cls.setup_context is not Function.setup_context:
+        return cls.forward(*args, **kwargs)
+    context = _Context()
+    context.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
+    return cls.forward(context, *args, **kwargs)
 
-    return inline
+
+class _Inlined:
+    """Holds the code that stands in for ``Function.apply``; it runs among torch's names, and so imports ours."""
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        from creditscope.scope.true_backward import inlined
+
+        # The code it replaces closes over its class, and so must this.
+        _ = __class__  # type: ignore[name-defined]
+        return inlined(cls, *args, **kwargs)  # type: ignore[arg-type]
+
+
+_APPLY: Any = Function.__dict__["apply"].__func__
+_TORCHS_OWN: Any = FunctionType(_APPLY.__code__, _APPLY.__globals__, closure=_APPLY.__closure__)
