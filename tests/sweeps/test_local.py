@@ -261,3 +261,17 @@ def test_a_model_that_cannot_be_trained_so_is_refused(tmp_path, method, net, mes
     with pytest.raises(BadInput, match=message):
         cs.train(own([method]), tmp_path, data=images(), model=lambda run, data: net(), device="cpu")
     assert set(files(tmp_path)) == {".lock"}
+
+
+def test_a_damaged_checkpoint_is_set_aside_with_a_warning_and_the_fleet_recomputed(tmp_path, caplog):
+    runs = [spec("bp", **FEW), spec("dfa", **FEW)]
+    wanted = cs.train(runs, tmp_path, data=features(), device="cpu")
+    for run in runs:  # killed before its last rows
+        log = tmp_path / f"{run.run_id}.jsonl"
+        log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:2]))
+        (tmp_path / f"{run.run_id}.safetensors").write_bytes(b"junk")
+    found = cs.train(runs, tmp_path, data=features(), device="cpu", resume=True)
+    assert [record.getMessage().split(";")[1] for record in caplog.records] == [
+        f" kept as {run.run_id}.safetensors.damaged, the fleet goes on from an earlier epoch" for run in runs
+    ]
+    assert [log.end.correct for log in found] == [log.end.correct for log in wanted]

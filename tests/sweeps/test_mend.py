@@ -8,8 +8,8 @@ from cases.sweeps import contents, tiny_runs
 from creditscope.engine import loop
 from creditscope.engine.checkpoint import read_checkpoint
 from creditscope.sweeps.job import FleetJob, train_job
+from creditscope.sweeps.local import Quiet
 from creditscope.sweeps.mend import mend
-from creditscope.sweeps.sweep import Here
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +64,19 @@ def test_a_log_that_lacks_rows_sends_the_fleet_back_to_its_beginning(copy):
     assert len(list(folder.glob("*.safetensors.damaged"))) == len(runs)
 
 
-class Stopper:
+class Stopper(Quiet):
     """Hears what goes on, and presses Ctrl-C at an epoch."""
 
     def __init__(self, at=None):
-        self.at, self.epochs = at, []
+        self.at, self.epochs, self.notes = at, [], []
 
-    def plan(self, fleets, total_runs):
-        pass
+    def note(self, line):
+        self.notes.append(line)
 
     def stage(self, fleet, epoch, doing):
         self.epochs.append(epoch)
         if epoch == self.at:
             raise KeyboardInterrupt
-
-    def step(self, fleet):
-        pass
 
 
 def test_a_fleet_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path, monkeypatch):
@@ -101,9 +98,8 @@ def test_a_fleet_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path, monk
     damaged[-1] ^= 1
     (war / names[0]).write_bytes(damaged)
     heard = Stopper()
-    here = Here(war, heard)
-    here.submit(job)
-    (note,) = here.result()[1].notes
+    train_job(job, war, heard)
+    (note,) = heard.notes
     assert note.startswith(f"{names[0]}: damaged, its checksum is not that of its content; kept as {names[0]}.damaged")
     assert min(heard.epochs) > 1
     assert contents(war) == contents(peace)

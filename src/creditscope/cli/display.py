@@ -78,10 +78,14 @@ class TrainDisplay:
         def on_row(header: HeaderRow, row: EpochRow | ProbeRow | EndRow) -> str | None:
             alerts = monitor.on_row(header, row)
             for alert in alerts:
-                self._progress.console.print(alert.message, markup=False, highlight=False, soft_wrap=True)
+                self.note(alert.message)
             return next((alert.message for alert in alerts if alert.stop), None)
 
         return on_row
+
+    def note(self, line: str) -> None:
+        """A line above the bar."""
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def step(self, fleet: "Fleet") -> None:
         """Move the bar."""

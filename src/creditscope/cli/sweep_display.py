@@ -52,27 +52,27 @@ class SweepDisplay:
             slots: Fleets that the cluster holds at once.
         """
         if slots > self._fleets:
-            self._say(f"room for {slots} fleets at once, and there are {self._fleets}; --fleet-size makes more of them")
+            self.note(f"room for {slots} fleets at once, and there are {self._fleets}; --fleet-size makes more of them")
 
     def on_fleet(self, job: "FleetJob", outcome: "Outcome") -> None:
         """A fleet ended."""
         for note in outcome.notes:
-            self._say(note)
+            self.note(note)
         if outcome.out_of_memory:
             self._fleets += 1
-            self._say(
+            self.note(
                 f"fleet {job.number} of {len(job.specs)} runs did not fit into the memory; it is halved if it can be"
             )
             return
         self._ended += 1
         if outcome.error is not None:
-            self._say(f"fleet {job.number} failed: {outcome.error}")
+            self.note(f"fleet {job.number} failed: {outcome.error}")
             return
         self._progress.advance(self._task, len(job.specs))
         text = f"{self._ended} of {self._fleets} fleets ended"
         self._progress.update(self._task, description=text)
         if not self._console.is_terminal:
-            self._say(f"{text}: fleet {job.number}, {len(job.specs)} runs finished")
+            self.note(f"{text}: fleet {job.number}, {len(job.specs)} runs finished")
 
     def plan(self, fleets: Sequence[Sequence[RunSpec]], total_runs: int) -> None:
         """One fleet of the sweep is about to be trained; the bar counts the whole sweep."""
@@ -85,5 +85,6 @@ class SweepDisplay:
     def step(self, fleet: "Fleet") -> None:
         """One optimiser step; the bar counts runs."""
 
-    def _say(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+    def note(self, line: str) -> None:
+        """A line above the bar."""
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,6 +1,7 @@
 """Train a list of specs on this machine: load the data, pack fleets, loop, leave logs."""
 
 import fcntl
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,16 +18,22 @@ from creditscope.engine.start import Factory
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.models import MODELS, build_model
 from creditscope.records import HeaderRow, RunLog, RunSpec
+from creditscope.sweeps.mend import mend
 from creditscope.sweeps.pack import plan_fleets
 
+logger = logging.getLogger("creditscope")
 Load = Callable[[str], Dataset]
 
 
 class Quiet:
-    """A progress display that shows nothing."""
+    """A progress display that shows nothing; what a user must know is logged as a warning."""
 
     def plan(self, fleets: Sequence[Sequence[RunSpec]], total_runs: int) -> None:
         """The fleets about to be trained."""
+
+    def note(self, line: str) -> None:
+        """Something that a user should read."""
+        logger.warning(line)
 
     def stage(self, fleet: Fleet, epoch: int, doing: str) -> None:
         """The fleet begins something."""
@@ -40,6 +47,9 @@ class PlanProgress(Progress, Protocol):
 
     def plan(self, fleets: Sequence[Sequence[RunSpec]], total_runs: int) -> None:
         """The fleets about to be trained, and how many runs were asked for."""
+
+    def note(self, line: str) -> None:
+        """Something that a user should read, such as a damaged file that was set aside."""
 
 
 def train(
@@ -92,6 +102,8 @@ def train(
         progress.plan(fleets, len(runs))
         for members in fleets:
             shared = load(_data_name(members[0]))
+            for line in mend(folder, members) if resume else ():
+                progress.note(line)
             begun = _begun(folder, members)
             before = torch.get_num_threads()
             torch.set_num_threads((begun and begun.threads) or before)

@@ -12,7 +12,6 @@ from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.sweeps.job import FleetJob, Outcome, is_out_of_memory, train_job
 from creditscope.sweeps.local import PlanProgress, hold, open_folder
 from creditscope.sweeps.memory import cut
-from creditscope.sweeps.mend import mend
 from creditscope.sweeps.pack import existing_logs, plan_fleets
 from creditscope.sweeps.store import download
 
@@ -75,9 +74,7 @@ class Here:
         """Train the next fleet."""
         job = self._jobs.popleft()
         begun = [path for path in self._files(job) if path.exists()]
-        notes: list[str] = []
         try:
-            notes += mend(self.folder, job.specs) if begun else []
             train_job(job, self.folder, self.progress)
         except CannotWrite:
             raise  # the next fleet would meet the same disk
@@ -91,7 +88,7 @@ class Here:
             for path in self._files(job):  # half a fleet is another fleet: it begins anew
                 path.unlink(missing_ok=True)
             return job, Outcome(out_of_memory=True)
-        return job, Outcome(notes=tuple(notes))
+        return job, Outcome()
 
     def _files(self, job: FleetJob) -> list[Path]:
         return [self.folder / f"{stem}{kind}" for stem in job.run_ids for kind in (".jsonl", ".safetensors")]
