@@ -5,6 +5,7 @@ the state, per sample and for the sum of the losses; None where the signal is no
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -79,21 +80,27 @@ class BackwardCredit:
         backward: Runs forward and backward on (model, x, y) for a mean loss; None: the loss of the audit.
         feedback: Names of the feedback tensors, whose entries are shuffled for the null; none: no null.
         redraws: K of that null.
+        held: Context in which the feedback that the backward pass uses stands in those tensors; None: it always does.
     """
 
     model: nn.Module
     backward: Backward | None = None
     feedback: tuple[str, ...] = ()
     redraws: int = 999
+    held: Callable[[nn.Module], AbstractContextManager[None]] | None = None
 
     def deliver(self, task: Task, params: Params, batch: Batch) -> Sequence[Tensor | None]:
         """One forward and one backward pass of the model itself."""
         own, asked = next(self.model.parameters()), next(iter(params.values()))
         x = batch.x.to(own.dtype) if batch.x.is_floating_point() else batch.x
         inputs = task.blocks.inputs(x) if isinstance(task.blocks, TrueBlocks) else x
-        with spared_gradients(self.model):
+        with spared_gradients(self.model), self.holding():
             signals = delivered_in_backward(task.blocks, task.loss, inputs, batch.y, self.backward)
         return [None if c is None else c.to(asked.dtype) for c in signals]
+
+    def holding(self) -> AbstractContextManager[None]:
+        """The context ``held``, or none."""
+        return nullcontext() if self.held is None else self.held(self.model)
 
     def tensors(self) -> list[Tensor]:
         """The feedback tensors themselves."""
@@ -174,7 +181,14 @@ def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward:
                 "no gradient: the loss depends on no parameter that requires one; unfreeze what trains, or pass "
                 "backward=..."
             )
-        total.backward()  # type: ignore[no-untyped-call]
+        try:
+            total.backward()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            said = (str(error).strip().splitlines() or [""])[0]
+            raise BadInput(
+                f"loss.backward() fails on this model ({type(error).__name__}: {said}); pass backward=... that runs "
+                "its own backward pass, or the credit adapter of its library"
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -32,16 +32,17 @@ def shuffled(credit: BackwardCredit, generator: torch.Generator) -> Iterator[Non
         credit: Whose feedback.
         generator: CPU generator of the orders.
     """
-    tensors = credit.tensors()
-    kept = [t.detach().clone() for t in tensors]
-    try:
-        for tensor, own in zip(tensors, kept, strict=True):
-            order = torch.randperm(own.numel(), generator=generator).to(own.device)
-            tensor.data.copy_(own.flatten()[order].reshape(own.shape))
-        yield
-    finally:
-        for tensor, own in zip(tensors, kept, strict=True):
-            tensor.data.copy_(own)
+    with credit.holding():
+        tensors = credit.tensors()
+        kept = [t.detach().clone() for t in tensors]
+        try:
+            for tensor, own in zip(tensors, kept, strict=True):
+                order = torch.randperm(own.numel(), generator=generator).to(own.device)
+                tensor.data.copy_(own.flatten()[order].reshape(own.shape))
+            yield
+        finally:
+            for tensor, own in zip(tensors, kept, strict=True):
+                tensor.data.copy_(own)
 
 
 def exact_states(task: Task, credit: BackwardCredit, batch: Batch, seed: int) -> tuple[bool, ...]:

@@ -91,7 +91,8 @@ class Subject:
             task=task,
             data=data,
             credit=credit,
-            backward=backward,
+            # A credit that is read from a pass of its own is also where the gradients come from.
+            backward=backward or (credit.backward if isinstance(credit, BackwardCredit) else None),
             found=blocks is None,
             seed=seed,
             exact=exact_states(task, credit, few, seed) if shuffles else (False,) * (cut.depth + 1),  # type: ignore[arg-type]
@@ -123,9 +124,12 @@ class Subject:
 
     @property
     def matrices(self) -> list[list[str]]:
-        """Names of each block's weight matrices: no biases, no norm gains."""
-        shapes = {name: p.ndim for name, p in self.model.named_parameters()}
-        return [[n for n, ndim in shapes.items() if n.startswith(f"{block}.") and ndim > 1] for block in self.names]
+        """Names of each block's weight matrices: no biases, no norm gains, nothing fixed in a block that trains."""
+        flags = {name: p.requires_grad for name, p in self.model.named_parameters() if p.ndim > 1}
+        return [
+            [n for n, trains in flags.items() if n.startswith(f"{block}.") and trains in (True, any_trains)]
+            for block, any_trains in zip(self.names, self.trainable, strict=True)
+        ]
 
     @property
     def names(self) -> tuple[str, ...]:
