@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from creditscope.data.batches import augment, normalise, pad_images
+from creditscope.data.batches import augment, crop_windows, normalise, pad_images
 
 
 def augment_by_loop(x: np.ndarray, shift_y: np.ndarray, shift_x: np.ndarray, flip: np.ndarray, pad: int) -> np.ndarray:
@@ -41,7 +41,7 @@ def draws(lead: tuple[int, ...], shape: tuple[int, int, int], pad: int, seed: in
 )
 def test_augment_is_pad_crop_flip(n, channels, height, width, pad, seed):
     x, shift_y, shift_x, flip = draws((n,), (channels, height, width), pad, seed)
-    got = augment(x, shift_y, shift_x, flip, pad)
+    got = augment(crop_windows(x, pad), torch.arange(n), shift_y, shift_x, flip)
     assert got.dtype == torch.uint8
     want = augment_by_loop(x.numpy(), shift_y.numpy(), shift_x.numpy(), flip.numpy(), pad)
     np.testing.assert_array_equal(got.numpy(), want)
@@ -51,7 +51,8 @@ def test_augment_centre_crop_without_flip_is_the_image():
     x = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     centre = torch.full((3,), 4)
     padded = pad_images(x, torch.rand(3, 1, 1))
-    assert torch.equal(augment(padded, centre, centre, torch.zeros(3, dtype=torch.bool)), x)
+    got = augment(crop_windows(padded), torch.arange(3), centre, centre, torch.zeros(3, dtype=torch.bool))
+    assert torch.equal(got, x)
 
 
 def test_the_border_has_the_mean_colour_and_is_zero_to_a_normalised_network():
@@ -61,46 +62,49 @@ def test_the_border_has_the_mean_colour_and_is_zero_to_a_normalised_network():
     want = np.stack([np.pad(np.full((6, 5), 200), 4, constant_values=c) for c in (73, 128)])
     np.testing.assert_array_equal(padded.numpy(), np.stack([want, want]))
     zero = torch.zeros(2, dtype=torch.int64)
-    corner = normalise(augment(padded, zero, zero, torch.zeros(2, dtype=torch.bool)), mean, std)
+    crop = augment(crop_windows(padded), torch.arange(2), zero, zero, torch.zeros(2, dtype=torch.bool))
+    corner = normalise(crop, mean, std)
     assert corner[:, :, :4].abs().max() <= 0.5 / 255 / 0.25 + 1e-6
     assert (corner[:, :, 4:, 4:] > 0.8).all()
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28)])
-def test_augment_with_a_run_axis_and_under_vmap_equals_run_by_run(shape):
-    x, shift_y, shift_x, flip = draws((4, 5), shape, 4, 1)
-    want = torch.stack([augment(x[r], shift_y[r], shift_x[r], flip[r]) for r in range(4)])
-    assert torch.equal(augment(x, shift_y, shift_x, flip), want)
-    assert torch.equal(torch.func.vmap(augment)(x, shift_y, shift_x, flip), want)
-
-
-def test_augment_under_vmap_with_one_batch_shared_by_all_runs():
-    x, *_ = draws((5,), (3, 8, 8), 4, 2)
-    _, shift_y, shift_x, flip = draws((4, 5), (3, 8, 8), 4, 3)
-    got = torch.func.vmap(augment, in_dims=(None, 0, 0, 0))(x, shift_y, shift_x, flip)
+def test_augment_with_a_run_axis_equals_run_by_run(shape):
+    x, *_ = draws((7,), shape, 4, 1)
+    _, shift_y, shift_x, flip = draws((4, 5), shape, 4, 2)
+    image = torch.from_numpy(np.random.default_rng(3).integers(0, 7, (4, 5)))
+    got = augment(crop_windows(x), image, shift_y, shift_x, flip)
     for r in range(4):
-        want = augment_by_loop(x.numpy(), shift_y[r].numpy(), shift_x[r].numpy(), flip[r].numpy(), 4)
+        want = augment_by_loop(x[image[r]].numpy(), shift_y[r].numpy(), shift_x[r].numpy(), flip[r].numpy(), 4)
         np.testing.assert_array_equal(got[r].numpy(), want)
+
+
+def test_windows_are_no_copy():
+    x, *_ = draws((3,), (3, 8, 8), 4, 5)
+    windows = crop_windows(x)
+    assert windows.shape == (3, 9, 9, 3, 8, 8)
+    assert windows.data_ptr() == x.data_ptr()
 
 
 def test_augment_and_normalise_trace_without_values():
     """Fake tensors carry no values: an item(), a nonzero() or a branch on a tensor would raise here."""
-    x, shift_y, shift_x, flip = draws((2, 3), (3, 8, 8), 4, 4)
+    x, *_ = draws((3,), (3, 8, 8), 4, 4)
+    image = torch.arange(3).expand(2, 3)
     mean, std = torch.rand(3, 1, 1), torch.rand(3, 1, 1) + 0.1
 
     def batch(x, shift_y, shift_x, flip):
-        return normalise(augment(x, shift_y, shift_x, flip), mean, std)
+        return normalise(augment(crop_windows(x), image, shift_y, shift_x, flip), mean, std)
 
-    traced = make_fx(batch, tracing_mode="fake", _allow_non_fake_inputs=True)(x, shift_y, shift_x, flip)
-    assert torch.equal(traced(x, shift_y, shift_x, flip), batch(x, shift_y, shift_x, flip))
-    other = draws((2, 3), (3, 8, 8), 4, 5)
-    assert torch.equal(traced(*other), batch(*other))
+    one, other = (draws((2, 3), (3, 8, 8), 4, seed)[1:] for seed in (4, 5))
+    traced = make_fx(batch, tracing_mode="fake", _allow_non_fake_inputs=True)(x, *one)
+    assert torch.equal(traced(x, *one), batch(x, *one))
+    assert torch.equal(traced(x, *other), batch(x, *other))
 
 
 def test_augment_does_not_touch_its_input():
     x, shift_y, shift_x, flip = draws((3,), (3, 8, 8), 4, 6)
     before = x.clone()
-    augment(x, shift_y, shift_x, flip)
+    augment(crop_windows(x), torch.arange(3), shift_y, shift_x, flip)
     assert torch.equal(x, before)
 
 

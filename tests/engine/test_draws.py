@@ -4,7 +4,8 @@ import pytest
 import torch
 from cases.fleets import features, images, spec
 
-from creditscope.data.order import epoch_order, random_targets
+from creditscope.data.batches import normalise, pad_images
+from creditscope.data.order import epoch_crops, epoch_order, random_targets
 from creditscope.engine.draws import Draws
 from creditscope.errors import BadInput
 
@@ -19,7 +20,7 @@ def test_batches_follow_the_runs_own_order():
         for step in range(draws.steps):
             x, y = draws.deal()
             for run, order in enumerate(orders):
-                assert torch.equal(x[run], features().x_train[order[step]])
+                assert torch.equal(x[run], features().x_train[order[step]].double())
                 assert torch.equal(y[run], features().y_train[order[step]])
 
 
@@ -27,7 +28,7 @@ def test_every_sample_once_an_epoch():
     draws = Draws([spec("bp", batch=12)], features())
     draws.begin(3)
     seen = torch.cat([draws.deal().x[0] for _ in range(draws.steps)])
-    assert torch.equal(seen.sort(0).values, features().x_train.sort(0).values)
+    assert torch.equal(seen.sort(0).values, features().x_train.double().sort(0).values)
 
 
 def test_random_targets_are_fixed_and_the_runs_own():
@@ -37,6 +38,31 @@ def test_random_targets_are_fixed_and_the_runs_own():
     for run in (1, 2):
         assert torch.equal(draws.targets[run], random_targets(runs[run].seed, 60, 3))
     assert not torch.equal(draws.targets[1], draws.targets[2])
+
+
+def test_runs_of_one_seed_share_a_draw_but_not_their_targets():
+    runs = [spec("bp", images(), seed=s, augment="crop4+flip", targets=t) for s, t in ((1, "labels"), (1, "random"))]
+    x, y = Draws(runs, images()).deal()
+    assert torch.equal(x[0], x[1])
+    assert not torch.equal(y[0], y[1])
+    alone, _ = Draws(runs[1:], images()).deal()
+    assert torch.equal(alone[0], x[1])
+
+
+def test_crops_are_those_of_the_runs_stream():
+    run = spec("bp", images(), seed=3, augment="crop4+flip", dtype="float32")
+    draws = Draws([run], images())
+    draws.begin(2)
+    down, right, flip = epoch_crops(3, 2, draws.steps, run.batch)
+    order = epoch_order(3, 2, 64, run.batch)
+    padded = pad_images(images().x_train, images().mean)
+    for step in range(draws.steps):
+        x = draws.deal().x[0]
+        for at, image in enumerate(order[step]):
+            top, left = int(down[step, at]), int(right[step, at])
+            crop = padded[image][:, top : top + 4, left : left + 4]
+            want = normalise(crop.flip(-1) if flip[step, at] else crop, images().mean, images().std)
+            assert torch.equal(x[at], want)
 
 
 def test_buffers_stay_where_they_are():

@@ -7,7 +7,7 @@ import torch
 from cases import fleets
 from cases.fleets import features, images, spec
 
-from creditscope.engine import fleet as module
+from creditscope.engine import graph
 from creditscope.engine.checkpoint import FleetState, restore
 from creditscope.engine.fleet import Fleet
 
@@ -29,11 +29,11 @@ def test_every_tensor_that_a_step_changes_is_put_back(monkeypatch):
             step()
             for tensor, old in zip(live, kept, strict=True):
                 tensor.copy_(old)
-        return SimpleNamespace(replay=step)
+        return SimpleNamespace(replay=step), None
 
     plain, plain_losses = fleets.trained(RUNS, data=images())
-    monkeypatch.setattr(Fleet, "path", "graph")
-    monkeypatch.setattr(module, "capture", record)
+    monkeypatch.setattr(graph, "records", lambda device: True)
+    monkeypatch.setattr(graph, "capture", record)
     recorded, losses = fleets.trained(RUNS, data=images())
     assert torch.equal(torch.stack(losses), torch.stack(plain_losses))
     assert all(torch.equal(recorded.params[name], p) for name, p in plain.params.items())
@@ -63,7 +63,7 @@ def test_on_a_device_twenty_steps_are_those_of_the_cpu(tmp_path):
 
 def test_features_are_enough_for_a_graph(monkeypatch):
     """Without crops the buffers hold the order alone."""
-    monkeypatch.setattr(Fleet, "path", "graph")
-    monkeypatch.setattr(module, "capture", lambda step, live: SimpleNamespace(replay=step))
+    monkeypatch.setattr(graph, "records", lambda device: True)
+    monkeypatch.setattr(graph, "capture", lambda step, live: (SimpleNamespace(replay=step), None))
     made, _ = fleets.trained([spec("bp")], epochs=1, data=features())
     assert float(made.optimiser.steps) == 5

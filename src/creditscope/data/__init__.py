@@ -17,7 +17,7 @@ features, labels as int64, in order), not the container: every layout of CIFAR-1
 import warnings
 from pathlib import Path
 
-from creditscope.data.batches import augment, normalise, pad_images
+from creditscope.data.batches import augment, crop_windows, normalise, pad_images
 from creditscope.data.bundled import read_fashion_mini
 from creditscope.data.cifar10 import read_cifar10
 from creditscope.data.dataset import Dataset, make_dataset
@@ -46,6 +46,7 @@ __all__ = [
     "PUBLISHED",
     "Dataset",
     "augment",
+    "crop_windows",
     "epoch_crops",
     "epoch_order",
     "load_data",

@@ -18,8 +18,8 @@ def normalise(x: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.T
         std: ``Dataset.std``: likewise, ones for features.
     """
     if x.dtype == torch.uint8:
-        # x/(255·std) − mean/std: two passes over the images instead of four.
-        return torch.addcmul(-mean / std, x.to(torch.float32), 1 / (255 * std))
+        # x/(255·std) − mean/std, in one pass over the images.
+        return torch.addcmul(-mean / std, x, 1 / (255 * std))
     return (x - mean) / std
 
 
@@ -41,27 +41,35 @@ def pad_images(x_uint8: torch.Tensor, mean: torch.Tensor, pad: int = PAD) -> tor
     return padded
 
 
-def augment(
-    padded: torch.Tensor, shift_y: torch.Tensor, shift_x: torch.Tensor, flip: torch.Tensor, pad: int = PAD
-) -> torch.Tensor:
-    """Random crop of padded images to their own size, then horizontal flip, by one gather.
+def crop_windows(padded: torch.Tensor, pad: int = PAD) -> torch.Tensor:
+    """Every crop of every padded image to its own size, as a view: nothing is copied.
 
     Args:
-        padded: From ``pad_images``, (..., C, H + 2·pad, W + 2·pad); leading axes are samples, or runs and samples.
-        shift_y: Top edge of each crop, int64 in 0..2·pad, shaped like the leading axes.
+        padded: From ``pad_images``, (n, C, H + 2·pad, W + 2·pad).
+        pad: Pixels that were added on each side.
+
+    Returns:
+        Shape (n, 2·pad + 1, 2·pad + 1, C, H, W): image, top edge, left edge, then the crop.
+    """
+    *_, tall, wide = padded.shape
+    windows = padded.unfold(-2, tall - 2 * pad, 1).unfold(-2, wide - 2 * pad, 1)
+    return windows.permute(0, 2, 3, 1, 4, 5)
+
+
+def augment(
+    windows: torch.Tensor, image: torch.Tensor, shift_y: torch.Tensor, shift_x: torch.Tensor, flip: torch.Tensor
+) -> torch.Tensor:
+    """Random crop, then horizontal flip.
+
+    Args:
+        windows: From ``crop_windows``.
+        image: Which images, int64; its axes are samples, or runs and samples.
+        shift_y: Top edge of each crop, int64, shaped alike.
         shift_x: Left edge, likewise.
         flip: Whether the cropped image is mirrored, bool, likewise.
-        pad: Pixels that were added on each side.
 
     Returns:
         Images (..., C, H, W).
     """
-    *lead, channels, tall, wide = padded.shape
-    height, width = tall - 2 * pad, wide - 2 * pad
-    row = torch.arange(height, device=padded.device) + shift_y[..., None]
-    column = torch.arange(width, device=padded.device)
-    column = torch.where(flip[..., None], width - 1 - column, column) + shift_x[..., None]
-    # One flat index a pixel, shared by the channels: indexing axis by axis would store one int64 a value and axis.
-    pixel = (row[..., :, None] * wide + column[..., None, :]).flatten(-2)[..., None, :]
-    shared = pixel.expand(*pixel.shape[:-2], channels, height * width)
-    return torch.gather(padded.flatten(-2), -1, shared).reshape(*lead, channels, height, width)
+    crop = windows[image, shift_y, shift_x]
+    return torch.where(flip[..., None, None, None], crop.flip(-1), crop)

@@ -1,20 +1,28 @@
 """The batches of a fleet: order, crops and targets of every run, each drawn from the run's own streams."""
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
 from creditscope.blocks import Batch
-from creditscope.data.batches import augment, pad_images
+from creditscope.data.batches import augment, crop_windows, normalise, pad_images
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_crops, epoch_order, random_targets
+from creditscope.engine.step import dtype_of
 from creditscope.errors import BadInput
 from creditscope.records import RunSpec
+
+_THREADS = min(8, os.cpu_count() or 1)
 
 
 class Draws:
     """Deals out one batch a step for every run, from buffers at fixed addresses: a CUDA graph reads them there.
+
+    Runs of one seed see the same samples, so everything is drawn, cropped and normalised once a seed. The next epoch
+    is drawn while this one trains.
 
     Args:
         specs: The runs of the fleet, in its order.
@@ -22,24 +30,29 @@ class Draws:
     """
 
     def __init__(self, specs: Sequence[RunSpec], data: Dataset) -> None:
-        self._seeds = [spec.seed or 0 for spec in specs]
+        self._seeds = list(dict.fromkeys(spec.seed or 0 for spec in specs))
         self._batch = specs[0].batch or 1
         self._augments = specs[0].augment == "crop4+flip"
-        self._n = len(data.x_train)
+        self._data = data
+        self._dtype = dtype_of(specs[0])
         if self._augments and (data.x_train.dtype != torch.uint8 or data.x_train.ndim != 4):
             raise BadInput(
                 f"augment crop4+flip wants uint8 images, {data.name!r} holds {data.x_train.dtype} of shape "
                 f"{tuple(data.x_train.shape[1:])}; set augment=none"
             )
-        self._images = pad_images(data.x_train, data.mean) if self._augments else data.x_train
+        self._windows = crop_windows(pad_images(data.x_train, data.mean)) if self._augments else None
         self.targets = _targets(specs, data)
-        self.at = torch.zeros(1, device=data.x_train.device, dtype=torch.int64)
-        self._buffers = tuple(draw.to(data.x_train.device) for draw in self._draw(epoch=1))
+        device = data.x_train.device
+        self._seed_of_run = torch.tensor([self._seeds.index(spec.seed or 0) for spec in specs], device=device)
+        self.at = torch.zeros(1, device=device, dtype=torch.int64)
+        self._buffers = tuple(draw.to(device) for draw in self._draw(epoch=1))
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draws")
+        self._next: tuple[int, Future[list[Tensor]]] | None = None
 
     @property
     def steps(self) -> int:
         """Steps in an epoch; the last short batch is dropped."""
-        return self._n // self._batch
+        return len(self._data.x_train) // self._batch
 
     def begin(self, epoch: int) -> None:
         """Draw an epoch and go to its first batch.
@@ -47,28 +60,43 @@ class Draws:
         Args:
             epoch: Which, counted from 1.
         """
-        for buffer, draw in zip(self._buffers, self._draw(epoch), strict=True):
+        ready = self._next[1].result() if self._next is not None and self._next[0] == epoch else self._draw(epoch)
+        for buffer, draw in zip(self._buffers, ready, strict=True):
             buffer.copy_(draw)
         self.at.zero_()
+        self._next = epoch + 1, self._pool.submit(self._draw, epoch + 1)
 
     def deal(self) -> Batch:
-        """The next batch of every run: samples as stored, cropped and flipped where asked for; first axis runs."""
+        """The next batch of every run as the network sees it; first axis runs."""
         index, *crops = (buffer.index_select(1, self.at)[:, 0] for buffer in self._buffers)
-        x = self._images[index]
-        if self._augments:
+        image = index.long()
+        if self._windows is None:
+            x = self._data.x_train[image]
+        else:
             down, right, flip = crops
-            x = augment(x, down, right, flip)
+            x = augment(self._windows, image, down.long(), right.long(), flip)
         self.at += 1
-        return Batch(x, self.targets.gather(1, index))
+        inputs = normalise(x, self._data.mean, self._data.std).to(self._dtype)
+        return Batch(self._for_runs(inputs), self.targets.gather(1, self._for_runs(image)))
+
+    def _for_runs(self, per_seed: Tensor) -> Tensor:
+        """One entry a run; where every run has its own seed they are in place already."""
+        if len(self._seeds) == len(self._seed_of_run):
+            return per_seed
+        return per_seed.index_select(0, self._seed_of_run)
 
     def _draw(self, epoch: int) -> list[Tensor]:
-        """Order and crops of an epoch, stacked over runs; runs of one seed share a draw."""
-        draws = {}
-        for seed in set(self._seeds):
-            draws[seed] = [epoch_order(seed, epoch, self._n, self._batch)]
-            if self._augments:
-                draws[seed] += epoch_crops(seed, epoch, self.steps, self._batch)
-        return [torch.stack(column) for column in zip(*(draws[seed] for seed in self._seeds), strict=True)]
+        """Order and crops of an epoch, stacked over seeds, in the smallest integers that hold them."""
+        with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+            drawn = pool.map(lambda seed: self._draw_one(seed, epoch), self._seeds)
+            return [torch.stack(column) for column in zip(*drawn, strict=True)]
+
+    def _draw_one(self, seed: int, epoch: int) -> list[Tensor]:
+        draws = [epoch_order(seed, epoch, len(self._data.x_train), self._batch).to(torch.int32)]
+        if self._augments:
+            down, right, flip = epoch_crops(seed, epoch, self.steps, self._batch)
+            draws += [down.to(torch.uint8), right.to(torch.uint8), flip]
+        return draws
 
 
 def _targets(specs: Sequence[RunSpec], data: Dataset) -> Tensor:

@@ -45,7 +45,7 @@ def estimate(fleet: Fleet) -> Estimate:
     fleet.train_epoch(1, steps=WARM_STEPS)
     timed = min(TIMED_STEPS, fleet.steps_per_epoch)
     step = _seconds(fleet, lambda: fleet.train_epoch(1, steps=timed)) / timed
-    measure = _seconds(fleet, lambda: (fleet.evaluate(), fleet.numbers()))
+    measure = _seconds(fleet, lambda: (fleet.evaluate(), fleet.summaries()))
     probe = 0.0
     for group in fleet.groups:
         each = _seconds(fleet, partial(_dear, fleet, group.start))

@@ -9,7 +9,8 @@ where only the order of sums differs.
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,12 +21,20 @@ from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
 from creditscope.engine.draws import Draws
-from creditscope.engine.graph import capture
+from creditscope.engine.graph import Lanes, Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
 from creditscope.engine.optim import FleetAdamW, Stack
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
-from creditscope.engine.step import assign_one, cross_entropy, dtype_of, schedule_factor, trained_parameters
-from creditscope.probes.cheap import SampleNumbers, sample_numbers
+from creditscope.engine.step import (
+    assign_one,
+    cross_entropy,
+    dtype_of,
+    schedule_factor,
+    trained_parameters,
+    weight_matrices,
+)
+from creditscope.probes.cheap import SampleNumbers, Summary, sample_numbers, summarise
+from creditscope.probes.functional.movement import movement
 from creditscope.records import RunSpec
 
 EVAL_CHUNK = 500
@@ -36,10 +45,14 @@ class Scores(NamedTuple):
 
     Args:
         loss: Mean test loss, in nats.
+        accuracy: Share of images that are classified right.
+        balanced: Mean over the classes that the test split holds of the accuracy on each.
         correct: Per-image correctness, (runs, images).
     """
 
     loss: Tensor
+    accuracy: Tensor
+    balanced: Tensor
     correct: Tensor
 
 
@@ -72,12 +85,17 @@ class Fleet:
         assert self.spec.optimiser is not None
         self.optimiser = FleetAdamW(self.params, build_segments(self.specs, self.trained), self.spec.optimiser)
         self.loss_sum = torch.zeros(len(self.specs), device=device, dtype=torch.float64)
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self.matrices = weight_matrices(self.task.blocks, self.parts)
+        self._lanes = Lanes(len(self.groups), device)
+        self._train = Recorded(self._step, device, self._live)
+        self._evaluate = Recorded(self._scores, device)
+        self._summarise = Recorded(self._summaries, device)
+        self._move = Recorded(self._movements, device)
 
     @property
     def path(self) -> str:
         """How the steps are run: ``graph`` on CUDA, else ``stacked``."""
-        return "graph" if self.device.type == "cuda" else "stacked"
+        return "graph" if records(self.device) else "stacked"
 
     @property
     def steps_per_epoch(self) -> int:
@@ -100,66 +118,90 @@ class Fleet:
         with self._precision(), torch.no_grad():
             self.draws.begin(epoch)
             self.optimiser.schedule(schedule_factor(self.spec.schedule, epoch, self.spec.epochs))
-            step = self._step
-            if self.path == "graph":
-                live = [*self.params.values(), *self.optimiser.tensors, self.loss_sum, self.draws.at]
-                self._graph = self._graph or capture(self._step, live)
-                step = self._graph.replay
             self.loss_sum.zero_()
             count = self.steps_per_epoch if steps is None else min(steps, self.steps_per_epoch)
             for _ in range(count):
-                step()
+                self._train()
                 on_step()
         return self.loss_sum / count
 
+    def _live(self) -> list[Tensor]:
+        return [*self.params.values(), *self.optimiser.tensors, self.loss_sum, self.draws.at]
+
     def _step(self) -> None:
         """One optimiser step of every run, free of host decisions so that a CUDA graph can hold it."""
-        stored, y = self.draws.deal()
-        x = self._inputs(stored)
+        x, y = self.draws.deal()
         grads: dict[tuple[str, int], Tensor] = {}
-        for group in self.groups:
-            runs = group.runs
-            one = partial(assign_one, group.rule, self.task)
-            dims = (0, 0, 0, 0, None if group.penalty is None else 0)
-            credit = vmap(one, in_dims=dims)(self._params(runs), group.feedback, x[runs], y[runs], group.penalty)
-            self.loss_sum[runs] += credit.loss.mean(1)
+        for lane, group in enumerate(self.groups):
+            with self._lanes.lane(lane):
+                runs = group.runs
+                one = partial(assign_one, group.rule, self.task)
+                dims = (0, 0, 0, 0, None if group.penalty is None else 0)
+                credit = vmap(one, in_dims=dims)(self._params(runs), group.feedback, x[runs], y[runs], group.penalty)
+                self.loss_sum[runs] += credit.loss.mean(1)
             for segment in self.optimiser.segments:
                 if group.start <= segment.start < group.stop:
                     part = slice(segment.start - group.start, segment.stop - group.start)
                     grads |= {(name, segment.start): grad[part] for name, grad in credit.grads.items()}
+        self._lanes.join()
         self.optimiser.step(grads)
 
     def evaluate(self) -> Scores:
-        """Loss and per-image correctness of every run on the test split."""
-        forward = vmap(self._logits, in_dims=(0, None))
-        losses, correct = [], []
+        """Loss, accuracy and per-image correctness of every run on the test split."""
         with self._precision(), torch.no_grad():
-            pairs = zip(*(torch.split(t, EVAL_CHUNK) for t in (self.data.x_test, self.data.y_test)), strict=True)
-            for x, y in pairs:
-                logits = forward(self.params, self._inputs(x))
-                losses.append(cross_entropy(logits.flatten(0, 1).double(), y.repeat(len(logits))).view(len(logits), -1))
-                correct.append(logits.argmax(-1) == y)
-        return Scores(torch.cat(losses, 1).mean(1), torch.cat(correct, 1))
+            return self._evaluate()
+
+    def _scores(self) -> Scores:
+        forward = vmap(self._logits, in_dims=(0, None))
+        losses, hits = [], []
+        labels = self.data.y_test
+        for x, y in zip(*(torch.split(t, EVAL_CHUNK) for t in (self.data.x_test, labels)), strict=True):
+            logits = forward(self.params, self._inputs(x))
+            losses.append(cross_entropy(logits.flatten(0, 1).double(), y.repeat(len(logits))).view(len(logits), -1))
+            hits.append(logits.argmax(-1) == y)
+        correct = torch.cat(hits, 1)
+        of_class = (labels[:, None] == torch.arange(self.data.classes, device=self.device)).double()
+        size = of_class.sum(0)
+        per_class = correct.double() @ of_class / size
+        balanced = torch.where(size > 0, per_class, 0).sum(1) / (size > 0).sum()
+        return Scores(torch.cat(losses, 1).mean(1), correct.double().mean(1), balanced, correct)
 
     def _logits(self, params: Stack, x: Tensor) -> Tensor:
         return self.task.blocks.forward({**self.task.buffers, **params}, x).logits
 
-    def numbers(self) -> list[SampleNumbers]:
-        """Every run's per-sample numbers on the probe data."""
-        runs: list[SampleNumbers] = []
-        assert self.spec.view is not None
+    def summaries(self) -> list[Summary]:
+        """Every run's per-epoch numbers on the probe data, on the CPU."""
         with torch.no_grad():
-            for group in self.groups:
+            stacked = [_map(Tensor.cpu, summary) for summary in self._summarise()]
+        runs = zip(self.groups, stacked, strict=True)
+        return [_map(itemgetter(at), part) for group, part in runs for at in range(group.stop - group.start)]
 
-                def look(params: Stack, feedback: Feedback, batch: Batch, group: Group = group) -> SampleNumbers:
-                    seen = observe(self.task, params, group.rule, feedback, batch)
-                    return sample_numbers(seen, self.spec.view or "flat", group.exact)
+    def _summaries(self) -> list[Summary]:
+        """One summary a group, its runs on the first axis."""
+        found: list[Summary] = []
+        batches = self._probe()
+        for lane, group in enumerate(self.groups):
 
+            def look(params: Stack, feedback: Feedback, batch: Batch, group: Group = group) -> SampleNumbers:
+                seen = observe(self.task, params, group.rule, feedback, batch)
+                return sample_numbers(seen, self.spec.view or "flat", group.exact)
+
+            with self._lanes.lane(lane):
                 params = self._params(group.runs)
-                parts = [vmap(look, in_dims=(0, 0, None))(params, group.feedback, batch) for batch in self._probe()]
-                joined = SampleNumbers(*(torch.cat(column, -1).cpu() for column in zip(*parts, strict=True)))
-                runs += [SampleNumbers(*(column[i] for column in joined)) for i in range(group.stop - group.start)]
-        return runs
+                parts = [vmap(look, in_dims=(0, 0, None))(params, group.feedback, batch) for batch in batches]
+                found.append(summarise(SampleNumbers(*(torch.cat(column, -1) for column in zip(*parts, strict=True)))))
+        self._lanes.join()
+        return found
+
+    def movements(self) -> dict[str, list[float]]:
+        """How far each weight matrix of the blocks moved from its start, run by run."""
+        with torch.no_grad():
+            moved = self._move().tolist()
+        return dict(zip((name for block in self.matrices for name in block), moved, strict=True))
+
+    def _movements(self) -> Tensor:
+        names = [name for block in self.matrices for name in block]
+        return torch.stack([vmap(movement)(self.params[name], self.init[name]) for name in names])
 
     def snapshot(self, run: int, epoch: int) -> Snapshot:
         """One run as the probes see it.
@@ -183,7 +225,7 @@ class Fleet:
             rule=group.rule,
             feedback=self.feedback_of(run),
             probe=Batch(self._inputs(self.data.x_test[:n]), self.data.y_test[:n]),
-            batch=spec.probe.batch or 128,
+            batch=self._probe_batch(),
             view=spec.view,
             seed=spec.seed,
             epoch=epoch,
@@ -214,11 +256,15 @@ class Fleet:
 
     def _probe(self) -> list[Batch]:
         assert self.spec.probe is not None
-        n, size = self.spec.probe.n or 1024, self.spec.probe.batch or 128
-        if self.device.type == "cuda":
-            size = n  # samples are independent: the batches are a matter of speed alone
+        n = self.spec.probe.n or 1024
         x, y = self._inputs(self.data.x_test[:n]), self.data.y_test[:n]
+        size = self._probe_batch()
         return [Batch(*pair) for pair in zip(torch.split(x, size), torch.split(y, size), strict=True)]
+
+    def _probe_batch(self) -> int:
+        """Samples are independent, so the batches are a matter of speed alone: a card takes them all at once."""
+        assert self.spec.probe is not None
+        return (self.spec.probe.n or 1024) if self.device.type == "cuda" else (self.spec.probe.batch or 128)
 
     def _inputs(self, x: Tensor) -> Tensor:
         return normalise(x, self.data.mean, self.data.std).to(self.dtype)
@@ -234,3 +280,10 @@ class Fleet:
             yield
         finally:
             torch.set_float32_matmul_precision(before)
+
+
+def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """A function of every tensor in nested named tuples."""
+    if isinstance(value, Tensor):
+        return function(value)
+    return type(value)(*(_map(function, part) for part in value)) if isinstance(value, tuple) else value

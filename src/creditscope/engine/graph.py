@@ -1,18 +1,54 @@
-"""A step as a CUDA graph: recorded once, replayed without a word from the host."""
+"""CUDA graphs: work recorded once and replayed without a word from the host; on a CPU the same work is just done."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 _WARM_UPS = 2
+T = TypeVar("T")
 
 
-def capture(step: Callable[[], None], live: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
-    """Record a step; the warm-up steps that recording needs are undone.
+class Recorded(Generic[T]):
+    """A function of tensors at fixed addresses; on CUDA recorded at the first call and replayed from then on.
 
     Args:
-        step: Works in place on tensors at fixed addresses, without a host decision.
+        function: Works on tensors at fixed addresses, without a host decision. What it hands back is overwritten by
+            the next call.
+        device: Where they live.
+        live: Every tensor that it changes in place: recording needs a few calls, and they are undone.
+    """
+
+    def __init__(
+        self, function: Callable[[], T], device: torch.device, live: Callable[[], Sequence[Tensor]] = tuple
+    ) -> None:
+        self._function = function
+        self._live = live
+        self._records = records(device)
+        self._graph: tuple[torch.cuda.CUDAGraph, T] | None = None
+
+    def __call__(self) -> T:
+        """Do the work."""
+        if not self._records:
+            return self._function()
+        self._graph = self._graph or capture(self._function, self._live())
+        graph, result = self._graph
+        graph.replay()
+        return result
+
+
+def records(device: torch.device) -> bool:
+    """Whether work on this device is recorded."""
+    return device.type == "cuda"
+
+
+def capture(function: Callable[[], T], live: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, T]:
+    """Record a function; the warm-up calls that recording needs are undone.
+
+    Args:
+        function: As in ``Recorded``.
         live: Every tensor that it changes.
     """
     kept = [tensor.clone() for tensor in live]
@@ -20,11 +56,42 @@ def capture(step: Callable[[], None], live: Sequence[Tensor]) -> torch.cuda.CUDA
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(_WARM_UPS):
-            step()
+            function()
             for tensor, old in zip(live, kept, strict=True):
                 tensor.copy_(old)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        step()
-    return graph
+        result = function()
+    return graph, result
+
+
+class Lanes:
+    """Streams on which independent parts of a step run side by side; on a CPU they run in turn.
+
+    Small kernels leave most of a card idle: the groups of a mixed fleet fill it together.
+
+    Args:
+        count: How many parts there are.
+        device: Where they run.
+    """
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        several = count > 1 and device.type == "cuda"
+        self._streams = [torch.cuda.Stream(device) for _ in range(count)] if several else []  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def lane(self, part: int) -> Iterator[None]:
+        """Run one part after all that was asked for before the lanes, beside the others."""
+        if not self._streams:
+            yield
+            return
+        stream = self._streams[part]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            yield
+
+    def join(self) -> None:
+        """What follows waits for every part."""
+        for stream in self._streams:
+            torch.cuda.current_stream().wait_stream(stream)

@@ -9,16 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from creditscope.blocks import Feedback
 from creditscope.engine.checkpoint import FleetState, restore
 from creditscope.engine.fleet import Fleet
-from creditscope.engine.step import schedule_factor, weight_matrices
+from creditscope.engine.step import schedule_factor
 from creditscope.errors import BadFile
 from creditscope.probes.cheap import epoch_fields
 from creditscope.probes.dear import measure_dear
-from creditscope.probes.functional.movement import movement
 from creditscope.probes.schedule import dear_epochs, is_dear
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
 from creditscope.records.provenance import now, provenance
@@ -58,7 +56,6 @@ class FleetLoop:
         self.active = set(range(len(fleet.specs)))
         self.began = time.monotonic()
         self.saved_at = time.monotonic()
-        self._matrices = weight_matrices(fleet.task.blocks, fleet.parts)
 
     def run(self, resume: bool) -> None:
         """Train to the end, from the newest checkpoint where there is one.
@@ -116,9 +113,9 @@ class FleetLoop:
         fleet = self.fleet
         epochs = fleet.spec.epochs or 0
         self.progress.stage(fleet, epoch, "measure")
-        scores, numbers, moved = fleet.evaluate(), fleet.numbers(), self._movement()
-        balanced = _balanced(scores.correct, fleet.data.y_test, fleet.data.classes)
-        accuracy = scores.correct.double().mean(1)
+        scores, summaries, moved = fleet.evaluate(), fleet.summaries(), self._movement()
+        loss, accuracy, balanced = (column.tolist() for column in scores[:3])
+        trained = None if train_loss is None else train_loss.tolist()
         factor = schedule_factor(fleet.spec.schedule or "constant", epoch, epochs) if epoch else None
         for run in sorted(self.active):
             spec = fleet.specs[run]
@@ -126,13 +123,13 @@ class FleetLoop:
                 epoch=epoch,
                 step=epoch * fleet.steps_per_epoch,
                 lr=None if factor is None or spec.optimiser is None else spec.optimiser.lr * factor,
-                train_loss=None if train_loss is None else float(train_loss[run]),
-                test_loss=float(scores.loss[run]),
-                test_accuracy=float(accuracy[run]),
-                balanced_accuracy=float(balanced[run]),
+                train_loss=None if trained is None else trained[run],
+                test_loss=loss[run],
+                test_accuracy=accuracy[run],
+                balanced_accuracy=balanced[run],
                 movement=moved[run],
                 time_epoch=time.monotonic() - began,
-                **epoch_fields(numbers[run], fleet.group_of(run).exact),
+                **epoch_fields(summaries[run], fleet.group_of(run).exact),
             )
             self._log(run, row, epoch, epochs, scores.correct[run])
 
@@ -179,16 +176,15 @@ class FleetLoop:
 
     def _movement(self) -> list[Movement]:
         """Per run, how far each weight matrix of the blocks moved."""
-        fleet = self.fleet
-        names = [name for block in self._matrices for name in block]
-        moved = {name: vmap(movement)(fleet.params[name], fleet.init[name]).tolist() for name in names}
+        moved = self.fleet.movements()
+        blocks = self.fleet.matrices
         return [
             Movement(
-                weights={name: moved[name][run] for name in names},
-                blocks=self._matrices,
-                trainable=[all(name in trained for name in block) for block in self._matrices],
+                weights={name: values[run] for name, values in moved.items()},
+                blocks=blocks,
+                trainable=[all(name in trained for name in block) for block in blocks],
             )
-            for run, trained in enumerate(fleet.trained)
+            for run, trained in enumerate(self.fleet.trained)
         ]
 
     def _header(self, run: int) -> HeaderRow:
@@ -219,12 +215,6 @@ def feedback_hash(feedback: Feedback) -> str:
         digest.update(name.encode())
         digest.update(feedback[name].detach().cpu().double().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _balanced(correct: Tensor, y: Tensor, classes: int) -> Tensor:
-    """Mean over classes of the per-class accuracy, per run."""
-    present = [c for c in range(classes) if bool((y == c).any())]
-    return torch.stack([correct[:, y == c].double().mean(1) for c in present]).mean(0)
 
 
 def _nonfinite(row: EpochRow) -> str | None:
