@@ -19,6 +19,7 @@ _PUBLIC = {
     "frozen_copy": "creditscope.scope.audit_model",
     "load_data": "creditscope.data",
     "load_logs": "creditscope.records.load",
+    "log_to": "creditscope.integrations.sink",
     "specs": "creditscope.sweeps.specs",
     "train": "creditscope.sweeps.local",
     "watch": "creditscope.scope.watch",

@@ -1,9 +1,12 @@
 """``creditscope train``: train a preset or a list of methods, and log all of it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow
 
 
 def train(
@@ -41,6 +44,13 @@ def train(
     monitor: Annotated[
         str | None, typer.Option(metavar="alert|stop", help="Judge while training: say when a run is lost, or stop it.")
     ] = None,
+    log_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SINK,…",
+            help="Write each row to other tools too: tensorboard, wandb, mlflow, csv, parquet, separated by commas.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
     """Train runs and leave one JSONL log and one checkpoint each. Runs of equal shape train as one stack.
@@ -50,6 +60,7 @@ def train(
     """
     from creditscope.cli.display import TrainDisplay, plan_text, summary_text
     from creditscope.data import load_data
+    from creditscope.integrations.sink import log_to as open_sinks
     from creditscope.sweeps.local import train as train_specs
     from creditscope.sweeps.pack import pack
     from creditscope.sweeps.presets import build_specs
@@ -65,9 +76,15 @@ def train(
     if dry_run:
         typer.echo(f"{plan_text(pack(specs))}; nothing was trained (--dry-run)")
         return
-    with TrainDisplay() as display:
-        watch = display.watch(monitor) if monitor is not None else None
-        logs = train_specs(specs, out, data=dataset, device=device, resume=resume, on_row=watch, progress=display)
+    display = TrainDisplay()
+    judge = display.watch(monitor) if monitor is not None else None
+
+    def on_row(header: "HeaderRow", row: "EpochRow | ProbeRow | EndRow") -> str | None:
+        sinks(header, row)
+        return judge(header, row) if judge is not None else None
+
+    with open_sinks([] if log_to is None else log_to, out, display.note) as sinks, display:
+        logs = train_specs(specs, out, data=dataset, device=device, resume=resume, on_row=on_row, progress=display)
     typer.echo(summary_text(logs))
     typer.echo(f"{len(logs)} logs in {out}; next: creditscope audit {out}")
 
