@@ -49,7 +49,7 @@ def audit(
 
     thresholds, assumed = parse_numbers(set_, "--set"), parse_numbers(assume, "--assume")
     with without_collection():
-        result = judge(logs, protocol.value, parse_baseline(baseline), thresholds, assumed)
+        result = judge(logs, protocol.value, parse_baseline(baseline), thresholds, assumed, keep_rows=False)
         typer.echo(_print(result, format_, timeline=timeline, decisions=decisions, sensitivity=sensitivity))
     for skipped in result.skipped:
         typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)

@@ -14,11 +14,11 @@ from creditscope.protocol.decisions import Decision, balanced_accuracy, chance, 
 from creditscope.protocol.facts import Assumptions
 from creditscope.protocol.present import Section, heading, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
+from creditscope.protocol.readings import read_run
 from creditscope.protocol.sensitivity import Stays, stays
-from creditscope.protocol.slim import slim
 from creditscope.protocol.timeline import RunTimeline, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
-from creditscope.records.load import Loaded, Skipped, drop_doubles, load_logs, without_collection
+from creditscope.records.load import Loaded, Reduce, Skipped, load_logs, without_collection
 from creditscope.records.log import RunLog
 
 Logs = Loaded | RunLog | str | Path | Iterable[RunLog | str | Path]
@@ -157,6 +157,7 @@ def audit(
     baseline: float | Logs | None = None,
     thresholds: Mapping[str, float] | None = None,
     assume: Mapping[str, float] | None = None,
+    keep_rows: bool = True,
 ) -> Audit:
     """Judge runs: group them into cells, find each claim's matched baseline, apply every check, give a verdict.
 
@@ -166,21 +167,29 @@ def audit(
         baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
         thresholds: Thresholds of one's own, by check name.
         assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
+        keep_rows: Whether the runs of the audit keep their rows, which a report draws. Without them an audit of
+            thousands of files takes little memory.
     """
     chosen = protocol_named(protocol, thresholds)
     assumed = Assumptions.of(assume or {})
+
+    def read(log: RunLog) -> RunLog:
+        return read_run(log, () if log.spec.is_baseline else chosen.checks, assumed)
+
     with without_collection():
-        return _audit(logs, chosen, baseline, assumed)
+        return _audit(logs, chosen, baseline, assumed, None if keep_rows else read)
 
 
-def _audit(logs: Logs, chosen: Protocol, baseline: float | Logs | None, assumed: Assumptions) -> Audit:
-    loaded = _collect(logs)
+def _audit(
+    logs: Logs, chosen: Protocol, baseline: float | Logs | None, assumed: Assumptions, reduce: Reduce | None
+) -> Audit:
+    loaded = _collect(logs, reduce)
     skipped = loaded.skipped
     against: float | Sequence[RunLog] | None
     if baseline is None or isinstance(baseline, (int, float)):
         against = _fraction(baseline)
     else:
-        given = _collect(baseline)
+        given = _collect(baseline, reduce)
         against, skipped = given.logs, (*skipped, *given.skipped)
         if not against:
             raise BadInput(f"--baseline holds no readable log{_first(given.skipped)}")
@@ -199,16 +208,16 @@ def _judge(cell: Cell, protocol: Protocol) -> JudgedCell:
     return JudgedCell(cell, tuple(outcomes), verdict(outcomes))
 
 
-def _collect(logs: Logs) -> Loaded:
+def _collect(logs: Logs, reduce: Reduce | None) -> Loaded:
+    """The logs at hand as they are, then those of files."""
     if isinstance(logs, Loaded):
         return logs
     if isinstance(logs, RunLog):
         return Loaded((logs,))
     items = [logs] if isinstance(logs, (str, Path)) else list(logs)
-    loaded = load_logs((Path(item) for item in items if not isinstance(item, RunLog)), slim)
-    held = [(item.name, item) for item in items if isinstance(item, RunLog)]
-    kept, doubles = drop_doubles([*held, *((log.name, log) for log in loaded.logs)])
-    return Loaded(kept, (*loaded.skipped, *doubles))
+    held = [item for item in items if isinstance(item, RunLog)]
+    paths = [item for item in items if not isinstance(item, RunLog)]
+    return load_logs(paths, reduce, held)
 
 
 def _fraction(value: float | None) -> float | None:

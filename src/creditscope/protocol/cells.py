@@ -4,10 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from creditscope.errors import BadInput
+from creditscope.protocol.check import Check
 from creditscope.protocol.facts import Assumptions, RunFacts
+from creditscope.protocol.readings import facts_of, reading_of
 from creditscope.records.labels import labels_of
 from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
@@ -108,7 +110,11 @@ class Cell:
     @cached_property
     def members(self) -> tuple[tuple[RunLog, RunFacts], ...]:
         """Each run with its facts."""
-        return tuple((run, RunFacts.of(run, self.assume)) for run in self.runs)
+        return tuple((run, facts_of(run, self.assume)) for run in self.runs)
+
+    def readings(self, check: Check) -> tuple[Any, ...]:
+        """What a check reads of each run."""
+        return tuple(reading_of(run, facts, check) for run, facts in self.members)
 
 
 def accuracy_of(run: RunLog) -> float | None:

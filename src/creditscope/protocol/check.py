@@ -11,6 +11,8 @@ from creditscope.protocol.words import counted, quantity, span
 
 if TYPE_CHECKING:
     from creditscope.protocol.cells import Cell
+    from creditscope.protocol.facts import RunFacts
+    from creditscope.records.log import RunLog
 
 Side = Literal["above", "below"]
 
@@ -64,7 +66,7 @@ class Evidence:
     @classmethod
     def point(cls, value: float, grade: Grade, *notes: str) -> "Evidence":
         """A measured value."""
-        return cls(value, value, value, grade, tuple(note for note in notes if note))
+        return cls(value, value, value, grade, tuple(filter(None, notes)))
 
     @classmethod
     def missing(cls, why: str) -> "Evidence":
@@ -230,6 +232,10 @@ class Check(ABC):
     @abstractmethod
     def judge(self, cell: "Cell") -> Outcome:
         """Judge a cell of runs that differ only in seed."""
+
+    def read(self, run: "RunLog", facts: "RunFacts") -> Any:
+        """What it must know of the rows of one run, for ``cell.readings``; the last epoch is known anyway."""
+        return None
 
     def distance(self, value: float | None) -> float | None:
         """Factor between value and threshold, above 1 on the passing side."""

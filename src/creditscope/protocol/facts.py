@@ -141,7 +141,9 @@ def diverged_at(row: EpochRow) -> str | None:
         if path.startswith(("hidden", "reference", "growth")):
             return f"{path} became {kind} at epoch {row.epoch}"
     for name, norms in (("hidden", row.hidden), ("reference", row.reference)):
-        for state, value in enumerate(norms.median if norms is not None else ()):
-            if value is not None and value - value != 0:  # NaN or infinite, without a call
+        if norms is None or math.isfinite(sum(filter(None, norms.median))):
+            continue
+        for state, value in enumerate(norms.median):
+            if value is not None and not math.isfinite(value):
                 return f"{name}.median[{state}] became {value} at epoch {row.epoch}"
     return None

@@ -6,6 +6,7 @@ from typing import Any
 
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import History, Outcome
+from creditscope.protocol.readings import curve_of
 from creditscope.records.log import RunLog
 
 # Depth compares finished runs: no alert can come from it while a run goes on.
@@ -72,8 +73,6 @@ def _timeline(run: RunLog, outcomes: Sequence[Outcome]) -> RunTimeline:
         return RunTimeline(run.spec.seed, run.name, firings)
     epoch, check = min(lasting)
     saved = max(0, run.last.epoch - epoch)
-    times = [row.time_epoch for row in run.epochs if row.epoch > epoch]
-    known = [time for time in times if time is not None]
     return RunTimeline(
         seed=run.spec.seed,
         log=run.name,
@@ -82,5 +81,5 @@ def _timeline(run: RunLog, outcomes: Sequence[Outcome]) -> RunTimeline:
         alert_check=check,
         saved_epochs=saved,
         saved_fraction=saved / run.last.epoch if run.last.epoch else None,
-        saved_seconds=sum(known) if known and len(known) == len(times) else None,
+        saved_seconds=curve_of(run).seconds_after(epoch),
     )

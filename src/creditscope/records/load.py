@@ -16,6 +16,7 @@ from creditscope.records.layouts import import_logs
 from creditscope.records.log import RunLog
 from creditscope.records.spec import digest
 
+Reduce = Callable[[RunLog], RunLog]
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json")
 # A published log of 100 epochs is 66 KB. JSON is parsed whole, so this bounds the memory that a junk file can take.
 MAX_JSON_BYTES = 32 * 2**20
@@ -49,16 +50,40 @@ class Loaded:
     skipped: tuple[Skipped, ...] = ()
 
 
-def load_logs(paths: str | Path | Iterable[str | Path], reduce: Callable[[RunLog], RunLog] | None = None) -> Loaded:
+@dataclass(frozen=True)
+class _Found:
+    """A log, perhaps reduced, with what was known of the whole.
+
+    Args:
+        name: What to call it when it is left out.
+        log: The log.
+        identity: Spec and seed; a run without a seed is only the same as its own copy.
+        reach: How far it got; larger is further.
+        path: Where the whole log stands; None when it came from no file.
+    """
+
+    name: str
+    log: RunLog
+    identity: str
+    reach: tuple[bool, int, int]
+    path: Path | None
+
+
+def load_logs(
+    paths: str | Path | Iterable[str | Path],
+    reduce: Reduce | None = None,
+    held: Iterable[RunLog] = (),
+) -> Loaded:
     """Read every log in the given files and folders; a bad file is named and the others are read.
 
     Args:
         paths: One or more files, or folders searched for ``*.jsonl``, ``*.jsonl.gz`` and ``*.json``.
         reduce: Makes each log smaller as soon as it is read, for readers that need only a part of thousands.
+        held: Logs that are at hand already; they come first, as they are.
     """
     with without_collection():
         given = [paths] if isinstance(paths, (str, Path)) else paths
-        return _load(given, reduce or (lambda log: log))
+        return _load(given, reduce or (lambda log: log), [_found(log.name, log, log, None) for log in held])
 
 
 @contextmanager
@@ -73,8 +98,7 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _load(paths: Iterable[str | Path], reduce: Callable[[RunLog], RunLog]) -> Loaded:
-    logs: list[tuple[str, RunLog]] = []
+def _load(paths: Iterable[str | Path], reduce: Reduce, logs: list[_Found]) -> Loaded:
     skipped: list[Skipped] = []
     seen: set[str] = set()
     for given in paths:
@@ -87,12 +111,12 @@ def _load(paths: Iterable[str | Path], reduce: Callable[[RunLog], RunLog]) -> Lo
                 continue
             seen.add(identity)
             try:
-                logs += [(str(path), reduce(log)) for log in read_file(path)]
+                logs += [_found(str(path), log, reduce(log), path) for log in read_file(path)]
             except CreditscopeError as error:
                 skipped.append(Skipped(str(path), _without_name(str(error), path.name)))
             except Exception as error:  # a file nobody foresaw must not stop the others
                 skipped.append(Skipped(str(path), f"could not be read: {type(error).__name__}: {str(error)[:200]}"))
-    kept, doubles = drop_doubles(logs)
+    kept, doubles = _drop_doubles(logs)
     return Loaded(kept, (*skipped, *doubles))
 
 
@@ -142,44 +166,47 @@ def _files(given: Path) -> Iterator[Path]:
         )
 
 
-def drop_doubles(logs: list[tuple[str, RunLog]]) -> tuple[tuple[RunLog, ...], tuple[Skipped, ...]]:
-    """Keep one log of each run: of two that differ, the one that got further; of two copies, the first.
+def _found(name: str, whole: RunLog, kept: RunLog, path: Path | None) -> _Found:
+    spec = whole.spec
+    identity = f"{spec.cell_key} {spec.seed}"
+    if spec.seed is None:
+        identity = digest([spec.cell_key, [row.model_dump(mode="json") for row in whole.epochs]])
+    reach = (whole.finished, whole.last.epoch if whole.last else -1, len(whole.probes))
+    return _Found(name, kept, identity, reach, path)
 
-    Args:
-        logs: Logs with the name to give when one is left out.
-    """
-    kept: dict[str, tuple[str, RunLog]] = {}
+
+def _drop_doubles(logs: list[_Found]) -> tuple[tuple[RunLog, ...], tuple[Skipped, ...]]:
+    """Keep one log of each run: of two that differ, the one that got further; of two copies, the first."""
+    kept: dict[str, _Found] = {}
     skipped: list[Skipped] = []
-    for path, log in logs:
-        key = _identity(log)
-        if key not in kept:
-            kept[key] = (path, log)
+    for found in logs:
+        first = kept.setdefault(found.identity, found)
+        if first is found:
             continue
-        first_path, first = kept[key]
-        if _same(first, log):
-            note = f"the same run stands in {Path(path).name} too; read once"
-            kept[key] = (first_path, replace(first, problems=(*first.problems, note)))
-        elif _reach(log) > _reach(first):
-            kept[key] = (path, log)
-            skipped.append(Skipped(first_path, f"the same run (spec and seed) as {log.name}, which got further"))
+        if _same(first, found):
+            note = f"the same run stands in {Path(found.name).name} too; read once"
+            kept[found.identity] = replace(first, log=replace(first.log, problems=(*first.log.problems, note)))
+        elif found.reach > first.reach:
+            kept[found.identity] = found
+            skipped.append(Skipped(first.name, f"the same run (spec and seed) as {found.log.name}, which got further"))
         else:
-            skipped.append(Skipped(path, f"the same run (spec and seed) as {first.name}, which is judged instead"))
-    return tuple(log for _, log in kept.values()), tuple(skipped)
+            why = f"the same run (spec and seed) as {first.log.name}, which is judged instead"
+            skipped.append(Skipped(found.name, why))
+    return tuple(found.log for found in kept.values()), tuple(skipped)
 
 
-def _identity(log: RunLog) -> str:
-    """Spec and seed; a run without a seed is only the same as its own copy."""
-    if log.spec.seed is not None:
-        return f"{log.spec.cell_key} {log.spec.seed}"
-    return digest([log.spec.cell_key, [row.model_dump(mode="json") for row in log.epochs]])
+def _same(a: _Found, b: _Found) -> bool:
+    """Whether two logs of one run hold the same rows: rare, so the files are read again and nothing is kept for it."""
+    if a.reach != b.reach:
+        return False
+    ours, theirs = _whole(a), _whole(b)
+    return (ours.epochs, ours.probes, ours.end) == (theirs.epochs, theirs.probes, theirs.end)
 
 
-def _same(a: RunLog, b: RunLog) -> bool:
-    return (a.epochs, a.probes, a.end) == (b.epochs, b.probes, b.end)
-
-
-def _reach(log: RunLog) -> tuple[bool, int, int]:
-    return log.finished, log.last.epoch if log.last else -1, len(log.probes)
+def _whole(found: _Found) -> RunLog:
+    if found.path is None:
+        return found.log
+    return next(log for log in read_file(found.path) if log.name == found.log.name)
 
 
 def _without_name(message: str, name: str) -> str:

@@ -19,6 +19,7 @@ from creditscope.records.spec import RunSpec
 from creditscope.records.table import Table
 
 MAX_LINE_BYTES = 32 * 2**20
+_READ_BYTES = 2**20
 _ROW: TypeAdapter[Any] = TypeAdapter(Row)
 
 
@@ -89,7 +90,7 @@ class RunLog:
             path: The file.
         """
         try:
-            with path.open("rb") as file:
+            with path.open("rb", buffering=_READ_BYTES) as file:
                 packed = file.read(len(MAGIC)) == MAGIC
                 file.seek(0)
                 return cls._from_gzip(path.name, file) if packed else cls._from_file(path.name, file)
@@ -149,7 +150,8 @@ def _numbered(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeRow | EndRow:
     # One pass for the rows that are well: 2.5 times as fast. Whatever is wrong is explained by the slow way below.
-    if not (b"NaN" in line or b"Infinity" in line or b"schema_version" in line):
+    # NaN and Infinity are looked for by their capitals alone, which no row but the header is likely to hold.
+    if number > 1 and not (b"N" in line or b"I" in line):
         with suppress(ValidationError):
             parsed: HeaderRow | EpochRow | ProbeRow | EndRow = _ROW.validate_json(line)
             return parsed

@@ -40,10 +40,13 @@ class Norms(Frozen):
 
     @model_validator(mode="after")
     def _norms_are_not_negative(self) -> Self:
-        for name in ("median", "q05", "q95", "low", "high"):
-            for state, value in enumerate(getattr(self, name) or ()):
-                if value is not None and value < 0:
-                    raise ValueError(f"a norm cannot be negative, got {name}[{state}] = {value}")
+        lists = (self.median, self.q05 or (), self.q95 or (), self.low or (), self.high or ())
+        # One flat pass: this runs twice for every epoch that is read.
+        if True in [value < 0 for values in lists for value in values if value]:
+            for name, values in zip(("median", "q05", "q95", "low", "high"), lists, strict=True):
+                for state, value in enumerate(values):
+                    if value is not None and value < 0:
+                        raise ValueError(f"a norm cannot be negative, got {name}[{state}] = {value}")
         return self
 
 

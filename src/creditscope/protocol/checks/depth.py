@@ -16,6 +16,7 @@ from creditscope.protocol.inference import (
     seeds_needed_range,
     welch,
 )
+from creditscope.protocol.readings import curve_of
 from creditscope.protocol.words import counted, listed, number, span
 from creditscope.records.log import RunLog
 from creditscope.records.method import Method
@@ -138,16 +139,15 @@ class Depth(Check):
         """Start of the last stretch of epochs below the margin, each compared with the twin at the same epoch."""
         by_epoch: dict[int, list[float]] = {}
         for twin, _ in _twins(margins, run):
-            for row in twin.epochs:
-                if row.test_accuracy is not None:
-                    by_epoch.setdefault(row.epoch, []).append(row.test_accuracy)
+            for epoch, accuracy in curve_of(twin).accuracies.items():
+                by_epoch.setdefault(epoch, []).append(accuracy)
         since = None
-        for row in reversed(run.epochs):
-            if row.epoch == 0 or row.test_accuracy is None or row.epoch not in by_epoch:
+        for epoch, accuracy in reversed(curve_of(run).accuracies.items()):
+            if epoch == 0 or epoch not in by_epoch:
                 continue
-            if PP * (row.test_accuracy - fmean(by_epoch[row.epoch])) >= self.threshold:
+            if PP * (accuracy - fmean(by_epoch[epoch])) >= self.threshold:
                 break
-            since = row.epoch
+            since = epoch
         return since
 
 

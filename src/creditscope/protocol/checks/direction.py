@@ -53,6 +53,21 @@ class BlockCredit:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """One run as this check sees it.
+
+    Args:
+        epoch: Of its last probe; None when there is none.
+        blocks: What that probe says of each deep block that trains.
+        history: When the run fired.
+    """
+
+    epoch: int | None
+    blocks: list[BlockCredit]
+    history: History
+
+
+@dataclass(frozen=True)
 class BlockTest:
     """The test of one deep block over the seeds of a cell.
 
@@ -95,32 +110,36 @@ class Direction(Check):
 
     def judge(self, cell: Cell) -> Outcome:
         """Test each deep block on the mean over seeds, with independent redraws."""
-        probes = [(run, facts, last_probe(run)) for run, facts in cell.members]
-        credits = [read_blocks(facts, probe, epoch_row(run, probe)) for run, facts, probe in probes]
+        readings: tuple[Reading, ...] = cell.readings(self)
+        credits = [reading.blocks for reading in readings]
         if not credits[0]:
             return self.not_measured("no deep block trains")
-        silent = [run.name for (run, _, _), blocks in zip(probes, credits, strict=True) if _silent(blocks)]
+        silent = [run.name for run, blocks in zip(cell.runs, credits, strict=True) if _silent(blocks)]
         tests = self._test([blocks for blocks in credits if not _silent(blocks)] or credits)
         evidence = self._evidence(tests)
         if silent and evidence.grade is not Grade.MISSING:
             # The seeds that were probed may fire for the cell, but cannot pass for those that were not.
             evidence = Evidence(evidence.value, -math.inf, evidence.high, evidence.grade)
         stale = [
-            f"probed at epoch {probe.epoch}, not at the last epoch {run.last.epoch}"
-            for run, _, probe in probes
-            if probe is not None and run.last is not None and probe.epoch < run.last.epoch
+            f"probed at epoch {reading.epoch}, not at the last epoch {run.last.epoch}"
+            for run, reading in zip(cell.runs, readings, strict=True)
+            if reading.epoch is not None and run.last is not None and reading.epoch < run.last.epoch
         ]
         if stale and evidence.grade is not Grade.MISSING:
             evidence = Evidence(evidence.value, evidence.low, evidence.high, Grade.PROXY, (stale[0],))
-        seeds = tuple(
-            self._seed(run, facts, probe, blocks) for (run, facts, probe), blocks in zip(probes, credits, strict=True)
-        )
+        seeds = tuple(self._seed(run, reading) for run, reading in zip(cell.runs, readings, strict=True))
         unprobed = [f"not probed: {listed(silent)}"] if silent and evidence.grade is not Grade.MISSING else []
         reason = "; ".join([self._sentence(tests, evidence), *stale[:1], *unprobed])
         settles = (
             "probe the last checkpoint with the run's own feedback and K = 999 redraws; more seeds where undecided"
         )
         return self.outcome(evidence, reason, seeds, settles, details={"blocks": [_block_dict(test) for test in tests]})
+
+    def read(self, run: RunLog, facts: RunFacts) -> Reading:
+        """The deep blocks at the run's last probe, and when the run fired."""
+        probe = last_probe(run)
+        blocks = read_blocks(facts, probe, epoch_row(run, probe))
+        return Reading(probe.epoch if probe is not None else None, blocks, self._history(run, facts))
 
     def fires(self, facts: RunFacts, probe: ProbeRow, row: EpochRow | None) -> bool:
         """Whether one run's probe, taken alone, fires."""
@@ -179,14 +198,13 @@ class Direction(Check):
         tail = [f"{_blocks(exact)} exact by construction, not counted"] if exact else []
         return "; ".join([head, ", ".join(_block_words(test) for test in judged), *tail])
 
-    def _seed(self, run: RunLog, facts: RunFacts, probe: ProbeRow | None, blocks: list[BlockCredit]) -> SeedOutcome:
-        evidence = self._evidence(self._test([blocks]))
+    def _seed(self, run: RunLog, reading: Reading) -> SeedOutcome:
+        evidence = self._evidence(self._test([reading.blocks]))
         ruling = evidence.ruling(self.threshold, self.side)
-        epoch = probe.epoch if probe is not None else None
-        history = self._history(run, facts)
+        history = reading.history
         if ruling is Ruling.FIRES and history.first is None:
-            history = History(first=epoch)
-        return SeedOutcome(run.spec.seed, run.name, epoch, ruling, evidence, history)
+            history = History(first=reading.epoch)
+        return SeedOutcome(run.spec.seed, run.name, reading.epoch, ruling, evidence, history)
 
     def _history(self, run: RunLog, facts: RunFacts) -> History:
         """Firing counts from the third firing probe in a row on; the untrained net is not asked."""
@@ -247,14 +265,18 @@ def _read_block(facts: RunFacts, block: int, probe: ProbeRow | None, row: EpochR
     observed, p = finite(_at(null.observed, state)), finite(_at(null.p, state))
     if observed is None:
         return BlockCredit(block, "unknown", why=f"no cosine at state {state}")
-    values = np.asarray(null.draws[state] if null.draws and len(null.draws) > state else [], dtype=float)
-    values = values[np.isfinite(values)]
-    draws = values if len(values) else None
+    draws = _finite_array(null.draws[state]) if null.draws and len(null.draws) > state else None
     if draws is None and p is None:
         return BlockCredit(block, "unknown", why=f"no null at state {state}")
     mean, sd = finite(_at(null.mean, state)), finite(_at(null.sd, state))
-    redraws = len(values) or null.redraws
+    redraws = null.redraws if draws is None else len(draws)
     return BlockCredit(block, "ok", observed, p, draws, mean, sd, redraws)
+
+
+def _finite_array(values: list[float | None]) -> NDArray[np.float64] | None:
+    array = np.asarray(values, dtype=float)
+    array = array[np.isfinite(array)]
+    return array if len(array) else None
 
 
 def _silent(blocks: list[BlockCredit]) -> bool:

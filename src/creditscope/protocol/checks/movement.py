@@ -25,18 +25,17 @@ class MovementCheck(EpochCheck):
             return Evidence.missing("no movement of weights is logged")
         if len(movement.blocks) != len(movement.trainable):
             return Evidence.missing("the log names another number of blocks than it says which of them train")
-        parts = []
+        lows, highs, moved = [], [], movement.weights.get
         for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True)):
             if trains and names:
-                values = map(movement.weights.get, names)
-                known = [value for value in values if value is not None and value - value == 0]  # finite
-                largest = max(known, default=0.0)
+                known = [value for name in names if (value := moved(name)) is not None and value - value == 0]  # finite
+                largest = max(known) if known else 0.0
+                lows.append((largest, block))
                 # A matrix that was not measured leaves the block's movement open upwards.
-                parts.append((largest if len(known) == len(names) else math.inf, largest, block))
-        if not parts:
+                highs.append(largest if len(known) == len(names) else math.inf)
+        if not lows:
             return Evidence.missing("no block with weight matrices trains")
-        high = min(part[0] for part in parts)
-        low, block = min((part[1], part[2]) for part in parts)
+        high, (low, block) = min(highs), min(lows)
         if low == high:
             return Evidence.point(low, Grade.EXACT, f"at block {block}")
         return Evidence(None, low, high, Grade.BOUNDED, (f"not every weight matrix of block {block} was measured",))

@@ -42,12 +42,12 @@ class PointCheck(Check, Generic[RowT]):
     @final
     def judge(self, cell: Cell) -> Outcome:
         """Judge each run at its last row, then the worst of them."""
-        seeds = tuple(self.judge_run(run, facts) for run, facts in cell.members)
+        seeds: tuple[SeedOutcome, ...] = cell.readings(self)
         evidence = combine(seeds, self.side)
         text = "; ".join([sentence(self, self.label, evidence, seeds), *self.remarks(cell, evidence)])
         return self.outcome(evidence, text, seeds, self.settles(evidence))
 
-    def judge_run(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
+    def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
         """One run at its last logged epoch, with its history."""
         rows = [row for row in self.rows(run) if row.epoch >= self.from_epoch]
         row = max(rows, key=lambda row: row.epoch, default=None)

@@ -32,9 +32,9 @@ class Scale(EpochCheck):
             return Evidence.missing("no norm of the stream is logged")
         return self._from_states(facts, [finite(value) for value in row.hidden.median])
 
-    def judge_run(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
+    def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
         """As every point check; a run whose norms were ever non-finite is diverged and fires."""
-        outcome = super().judge_run(run, facts)
+        outcome = super().read(run, facts)
         found = _divergence(run, outcome.history.first is not None)
         if found is None:
             return outcome
@@ -96,14 +96,15 @@ class Scale(EpochCheck):
 
 
 def _from_growth(growth: list[float | None]) -> Evidence:
-    known = [(value, block) for block, value in enumerate(growth) if value is not None and value - value == 0]  # finite
+    known = [value for value in growth if value is not None and value - value == 0]  # finite
     if not known:
         return Evidence.missing("growth was not measured at any block")
-    value, block = max(known, key=lambda pair: pair[0])
+    value = max(known)
+    block = growth.index(value)
     if len(known) == len(growth):
         return Evidence.point(value, Grade.EXACT, f"at block {block}")
-    open_blocks = sorted(set(range(len(growth))) - {block for _, block in known})
-    note = f"at block {block}; not measured at blocks {', '.join(map(str, open_blocks))}"
+    open_blocks = [str(at) for at, value in enumerate(growth) if value is None or value - value != 0]
+    note = f"at block {block}; not measured at blocks {', '.join(open_blocks)}"
     return Evidence(value, value, math.inf, Grade.BOUNDED, (note,))
 
 

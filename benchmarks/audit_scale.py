@@ -1,0 +1,100 @@
+"""How long `creditscope audit` takes over many logs of 100 epochs, and how much memory, on one core.
+
+The logs are real rows of the committed CIFAR-10 runs under other headers: cells of three seeds, each claim with its
+frozen twin. Each audit is a process of its own, start-up included; a noisy machine is told from a slow program by the
+best of the rounds beside their median.
+
+    python benchmarks/audit_scale.py [--logs 100 300 1000] [--rounds 3] [--out benchmarks/results/audit-scale.json]
+"""
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from creditscope.records.provenance import provenance
+from creditscope.records.table import Table
+
+RESULTS = Path(__file__).parents[1] / "results" / "cifar10-h200"
+TEMPLATES = ("dfa-rms-s42-dd046dd7.jsonl.gz", "dfa-rms@frozen-s42-d6074f61.jsonl.gz")
+SEEDS = 3
+
+
+def write_logs(count: int, folder: Path) -> int:
+    """Write that many logs, three seeds of a claim and three of its frozen twin in turn; how many bytes."""
+    templates = [gzip.decompress((RESULTS / name).read_bytes()).split(b"\n", 1) for name in TEMPLATES]
+    size = 0
+    for index in range(count):
+        pair, within = divmod(index, SEEDS * len(templates))
+        head, body = templates[within // SEEDS]
+        header = json.loads(head)
+        header["spec"] |= {"seed": within % SEEDS, "batch": 100 + pair}
+        size += (folder / f"{index:05d}.jsonl").write_bytes(json.dumps(header).encode() + b"\n" + body)
+    return size
+
+
+def timed_audit(folder: Path) -> tuple[float, float]:
+    """Seconds and peak resident MiB of one `creditscope audit`, output thrown away."""
+    began = time.perf_counter()
+    audit = subprocess.Popen(
+        [sys.executable, "-m", "creditscope", "audit", str(folder)],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}),
+    )
+    _, status, usage = os.wait4(audit.pid, 0)
+    assert status == 0, status
+    return time.perf_counter() - began, usage.ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--logs", type=int, nargs="+", default=[100, 300, 1000])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    results = []
+    for count in options.logs:
+        with tempfile.TemporaryDirectory() as scratch:
+            size = write_logs(count, Path(scratch))
+            rounds = [timed_audit(Path(scratch)) for _ in range(options.rounds)]
+        seconds = [taken for taken, _ in rounds]
+        results.append(
+            {
+                "logs": count,
+                "mib_of_logs": size / 2**20,
+                "best_s": min(seconds),
+                "median_s": statistics.median(seconds),
+                "peak_mib": max(peak for _, peak in rounds),
+            }
+        )
+    first = results[0]
+    rows = [
+        (
+            str(row["logs"]),
+            f"{row['mib_of_logs']:.0f}",
+            f"{row['best_s']:.2f}",
+            f"{row['median_s']:.2f}",
+            f"{1e3 * row['best_s'] / row['logs']:.2f}",
+            f"{row['peak_mib']:.0f}",
+            f"{row['logs'] / first['logs']:.0f}x",
+            f"{row['peak_mib'] / first['peak_mib']:.2f}x",
+        )
+        for row in results
+    ]
+    columns = ("logs", "MiB of logs", "best s", "median s", "best ms a log", "peak MiB", "logs ratio", "peak ratio")
+    print(Table(columns, tuple(rows)).to_text())
+    facts = provenance() | {"cores": "1", "rounds": str(options.rounds)}
+    print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    if options.out:
+        options.out.write_text(json.dumps({"provenance": facts, "results": results}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
