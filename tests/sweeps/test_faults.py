@@ -5,8 +5,10 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
+import numpy as np
 import pytest
 from cases.faults import hear_ctrl_c, record, wait_for
 from cases.sweeps import contents, environment, sweep_command, sweep_here, write_tiny
@@ -153,6 +155,53 @@ def test_a_flipped_bit_in_the_numbers_of_a_checkpoint(spec, undisturbed, begun):
     done = resume(spec, begun, "corrupted checkpoint (one bit of its numbers)", undisturbed, time.monotonic())
     assert f"{path.name}: damaged, its checksum is not that of its content; kept as {path.name}.damaged" in done.stderr
     assert path.with_name(path.name + ".damaged").read_bytes() == data
+
+
+# Much state and little work: about 100 MB a run.
+WIDE = """\
+preset: demo
+data: FOLDER/wide.npz
+seeds: [1, 2, 3, 4]
+methods: [bp]
+set: {width: 128, depth: 1, epochs: 1, batch: 32, probe.n: 16, probe.batch: 8, probe.dear: [], probe.redraws: 0,
+      probe.directions: 1}
+"""
+PEAK = """
+import pathlib, re, sys
+from creditscope.cli import main
+try:
+    main()
+finally:
+    peak = re.search(r"VmPeak:\\s*(\\d+) kB", pathlib.Path("/proc/self/status").read_text())
+    sys.stderr.write(peak.group(1))
+"""
+
+
+def test_a_fleet_that_runs_out_of_memory_is_halved(tmp_path):
+    """The address space is limited to what fleets of two need and a little more; the sweep begins with four."""
+    draw, y = np.random.default_rng(0), np.arange(48) % 2
+    x = draw.normal(size=(48, 25_000)).astype(np.float32)
+    np.savez(tmp_path / "wide.npz", x_train=x, y_train=y, x_test=x[:8], y_test=y[:8])
+    spec = tmp_path / "wide.yaml"
+    spec.write_text(WIDE.replace("FOLDER", str(tmp_path)))
+    peace, war = tmp_path / "peace", tmp_path / "war"
+    words = ["sweep", str(spec), "--device", "cpu", "--fleet-size"]
+    measured = subprocess.run(
+        [sys.executable, "-c", PEAK, *words, "2", "--out", str(peace)], capture_output=True, text=True, timeout=120,
+        env=environment(),
+    )  # fmt: skip
+    limit = 1024 * int(measured.stderr.splitlines()[-1]) + 70 * 2**20
+
+    def short():
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    since = time.monotonic()
+    process = start(spec, *words[2:], "4", "--out", war, before=short)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert error.count("did not fit into the memory; it is halved") == 1
+    assert "2 of 2 fleets ended" in last_line(error)
+    record("fleet out of memory (address space limit)", war, peace, since)
 
 
 def test_a_lost_log_is_made_again(spec, undisturbed, begun):
