@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,10 +42,10 @@ def begun(undisturbed, tmp_path):
     return folder
 
 
-def start(*words, before=hear_ctrl_c):
+def start(*words, before=hear_ctrl_c, more=None):
     return subprocess.Popen(
-        sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-        preexec_fn=before,
+        sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment() | (more or {}), preexec_fn=before,
     )  # fmt: skip
 
 
@@ -155,6 +158,37 @@ def test_a_flipped_bit_in_the_numbers_of_a_checkpoint(spec, undisturbed, begun):
     done = resume(spec, begun, "corrupted checkpoint (one bit of its numbers)", undisturbed, time.monotonic())
     assert f"{path.name}: damaged, its checksum is not that of its content; kept as {path.name}.damaged" in done.stderr
     assert path.with_name(path.name + ".damaged").read_bytes() == data
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("jump", ["+3600", "-3600"])
+def test_a_clock_that_jumps(spec, undisturbed, tmp_path, jump):
+    """The wall clock of the process jumps by an hour between its two fleets; the monotonic clock goes on."""
+    clock, folder = tmp_path / "clock", tmp_path / "runs"
+    clock.write_text("+0")
+    library = Path(find_spec("libfaketime").origin).parent / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
+    faked = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+    faked |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
+    process = start(spec, *HERE, "--out", folder, more=faked)
+    wait_for(lambda: list(folder.glob("*.jsonl")))
+    os.kill(process.pid, signal.SIGSTOP)
+    begun = {path.name for path in folder.glob("*.jsonl")}
+    clock.write_text(jump)
+    os.kill(process.pid, signal.SIGCONT)
+    since = time.monotonic()
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    record(f"wall clock jumps by {jump} s", folder, undisturbed, since)
+    logs = [RunLog.read(path) for path in folder.glob("*.jsonl")]
+    before, after = (
+        [datetime.fromisoformat(log.header.time_created) for log in logs if (log.name in begun) == first]
+        for first in (True, False)
+    )
+    assert len(before) in (1, 2)  # the fleet that was met while it trained
+    assert (max(after) - min(before)).total_seconds() == pytest.approx(int(jump), abs=60), "it did jump"
+    assert all(0 <= row.time_epoch < 60 for log in logs for row in log.epochs)
+    assert all(0 <= row.time_probe < 60 for log in logs for row in log.probes)
+    assert all(0 < log.end.time_total < 60 for log in logs)
 
 
 # Much state and little work: about 100 MB a run.
