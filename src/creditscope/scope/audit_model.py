@@ -108,7 +108,7 @@ def model_log(
     with as_found(inner):
         subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed)
         start = initial(subject, init)
-        snapshot = subject.snapshot(start, TRAINED)
+        snapshot = subject.snapshot(start, TRAINED, dear=dear)
         looked = look(subject, snapshot)
         if dear:
             require_true_reference(snapshot, looked)

@@ -18,6 +18,7 @@ from creditscope.scope.found import as_found, device_of, plain_model, spared_gra
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import gather
 from creditscope.scope.subject import LossOf
+from creditscope.scope.true_backward import TrueBlocks
 
 UpdateFn = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor] | None]
 Hold = Literal["output", "activations", "nothing"]
@@ -118,11 +119,11 @@ def check_locality(
     with as_found(inner):
         dtype = next(inner.parameters()).dtype
         x, y = gather(batch, device_of(inner), dtype).probe
-        cut_model = Blocks.of(inner, blocks)
-        with torch.no_grad():
-            logits = inner(x)
+        cut_model = TrueBlocks.of(inner, blocks)
+        logits, outer = _wrappers(inner, x)
+        _require_holdable(inner, hold)
         loss = None if update_fn is not None else per_sample(loss_fn, logits[:2], y[:2])
-        return _Trial(cut_model, x, y, loss, update_fn, hold, seed).run(_cut_index(cut_model, cut))
+        return _Trial(cut_model, x, y, loss, update_fn, hold, seed, outer).run(_cut_index(cut_model, cut))
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class _Trial:
     update_fn: UpdateFn | None
     hold: Hold
     seed: int
+    outer: frozenset[str]
 
     def run(self, cut: int | None) -> Locality:
         names = self.blocks.names
@@ -143,6 +145,7 @@ class _Trial:
         rank = {
             name: part if isinstance(part, int) else order[part] for name, part in self.blocks.parts(self.x[:2]).items()
         }
+        used = self._used()
         with self._recorded() as held:
             plain = self._updates()
         if self.hold != "nothing" and "" not in held:
@@ -158,7 +161,7 @@ class _Trial:
             output = self.blocks.model(self.x)
         leaks: list[Leak] = []
         for source in sources:
-            own = [name for name, r in rank.items() if r == source]
+            own = [name for name, r in rank.items() if r == source and name in used]
             with self._changed(own, source):
                 self._require_effect(output, _part(source, names))
                 with self._held(held):
@@ -171,6 +174,15 @@ class _Trial:
         watched = sum(name in plain for name in upstream)
         leaks.sort(key=lambda leak: -leak.change)
         return Locality(tuple(leaks), tuple(_part(source, names) for source in sources), watched, self.hold)
+
+    def _used(self) -> set[str]:
+        """Parameters that the output depends on: fixed feedback that is kept as a parameter is no weight downstream."""
+        params = {name: p.detach().requires_grad_() for name, p in self.blocks.model.named_parameters()}
+        full = {**params, **dict(self.blocks.model.named_buffers())}
+        with torch.enable_grad():
+            logits = self.blocks.forward(full, self.x[:2]).logits
+        reached = torch.autograd.grad(logits.sum(), list(params.values()), allow_unused=True)
+        return {name for name, grad in zip(params, reached, strict=True) if grad is not None}
 
     def _updates(self) -> dict[str, Tensor]:
         model = self.blocks.model
@@ -262,9 +274,8 @@ class _Trial:
     def _holding(self) -> list[tuple[str, nn.Module]]:
         if self.hold == "nothing":
             return []
-        if self.hold == "output":
-            return [("", self.blocks.model)]
-        return list(self.blocks.model.named_modules())
+        named = list(self.blocks.model.named_modules())
+        return [(name, module) for name, module in named if name in self.outer] if self.hold == "output" else named
 
 
 class _Held(Function):
@@ -277,6 +288,30 @@ class _Held(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
+
+
+def _wrappers(model: nn.Module, x: Tensor) -> tuple[Tensor, frozenset[str]]:
+    """The output, and the model with every part of it that hands out that very tensor: a loss may be taken inside."""
+    outputs: dict[str, Any] = {}
+
+    def record(name: str) -> Any:
+        return lambda _, __, output: outputs.__setitem__(name, output)
+
+    with hooks() as handles, torch.no_grad():
+        named = [(name, module) for name, module in model.named_modules() if not name or any(module.children())]
+        handles += [module.register_forward_hook(record(name)) for name, module in named]
+        model(x)
+    return outputs[""], frozenset(name for name, output in outputs.items() if output is outputs[""])
+
+
+def _require_holdable(model: nn.Module, hold: Hold) -> None:
+    for name, module in model.named_modules():
+        # Such a hook sits on the last operation of the layer, which would be ours.
+        if hold == "activations" and module._backward_hooks and not module._is_full_backward_hook:
+            raise BadInput(
+                f"{name} has a backward hook of the old kind, so its activations cannot be held fixed; "
+                "pass hold='output', or use register_full_backward_hook"
+            )
 
 
 def _cut_index(blocks: Blocks, cut: int | str | None) -> int | None:

@@ -151,13 +151,14 @@ class Subject:
             return "all"
         return count if all(trains[len(trains) - count :]) else None
 
-    def snapshot(self, init: Params | None, epoch: int, step: int = 0) -> Snapshot:
+    def snapshot(self, init: Params | None, epoch: int, step: int = 0, dear: bool = True) -> Snapshot:
         """The model now, as the probes see it; call it inside ``as_found``.
 
         Args:
             init: Parameters at initialisation.
             epoch: Epochs done.
             step: Steps done.
+            dear: Whether the dear set is asked, which also looks at what the backward pass writes.
         """
         train = Batch(self.data.probe.x[:PROBE_BATCH], self.data.probe.y[:PROBE_BATCH])
         kept = self.data.test
@@ -177,7 +178,7 @@ class Subject:
             step=step,
             trained=frozenset(name for name, p in self.model.named_parameters() if p.requires_grad),
             train=train,
-            grads=self._own_gradients(train),
+            grads=self._own_gradients(train) if dear else None,
             # Readouts are fitted on one half of what the loader gave and tested on the other.
             fit=Batch(kept.x[half:], kept.y[half:]) if fits else None,
             test=Batch(kept.x[:half], kept.y[:half]) if fits else None,

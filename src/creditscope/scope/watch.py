@@ -250,7 +250,7 @@ class Scope:
         began = time.monotonic()
         subject = self._subject
         with as_found(subject.model):
-            snapshot = subject.snapshot(self._init, self._epoch, self._step)
+            snapshot = subject.snapshot(self._init, self._epoch, self._step, dear=False)
             looked = look(subject, snapshot)
             self._notes = looked.notes
             finite = all(bool(h.isfinite().all()) for h in snapshot.seen.states)
