@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from creditscope.blocks import Batch, Blocks, Feedback, Snapshot, Task, observe
+from creditscope.blocks import Batch, Blocks, Credit, Feedback, Snapshot, Task, observe
 from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
 from creditscope.engine.draws import Draws
+from creditscope.engine.fused import Fused
 from creditscope.engine.graph import Lanes, Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
 from creditscope.engine.optim import FleetAdamW, Stack
@@ -64,9 +65,12 @@ class Fleet:
         data: The data set they share.
         factory: Builds a run's model; called under the run's own seed.
         device: Where the stack lives.
+        fused: Whether the credit of each group is compiled; the same values, and seconds a group until it runs.
     """
 
-    def __init__(self, specs: Sequence[RunSpec], data: Dataset, factory: Factory, device: torch.device) -> None:
+    def __init__(
+        self, specs: Sequence[RunSpec], data: Dataset, factory: Factory, device: torch.device, fused: bool = False
+    ) -> None:
         self.specs = tuple(sorted(specs, key=fleet_order))
         self.spec = self.specs[0]
         self.device = device
@@ -86,6 +90,8 @@ class Fleet:
         self.optimiser = FleetAdamW(self.params, build_segments(self.specs, self.trained), self.spec.optimiser)
         self.loss_sum = torch.zeros(len(self.specs), device=device, dtype=torch.float64)
         self.matrices = weight_matrices(self.task.blocks, self.parts)
+        self.fused = fused
+        self._assign = [Fused(self._assigner(group)) if fused else self._assigner(group) for group in self.groups]
         self._lanes = Lanes(len(self.groups), device)
         self._train = Recorded(self._step, device, self._live)
         self._evaluate = Recorded(self._scores, device)
@@ -94,8 +100,8 @@ class Fleet:
 
     @property
     def path(self) -> str:
-        """How the steps are run: ``graph`` on CUDA, else ``stacked``."""
-        return "graph" if records(self.device) else "stacked"
+        """How the steps are run: ``graph`` on CUDA, else ``stacked``; ``fused`` behind it where they are compiled."""
+        return ("graph" if records(self.device) else "stacked") + (", fused" if self.fused else "")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -130,21 +136,41 @@ class Fleet:
 
     def _step(self) -> None:
         """One optimiser step of every run, free of host decisions so that a CUDA graph can hold it."""
-        x, y = self.draws.deal()
+        self.optimiser.step(self.assign(*self.draws.deal()))
+
+    def assign(self, x: Tensor, y: Tensor) -> dict[tuple[str, int], Tensor]:
+        """The credit of every run on its own batch; its loss is added to ``loss_sum``.
+
+        Args:
+            x: Inputs, first axis runs.
+            y: Targets, likewise.
+
+        Returns:
+            Update signals by (parameter name, first run of the segment), as the optimiser takes them.
+        """
         grads: dict[tuple[str, int], Tensor] = {}
         for lane, group in enumerate(self.groups):
+            runs = group.runs
             with self._lanes.lane(lane):
-                runs = group.runs
-                one = partial(assign_one, group.rule, self.task)
-                dims = (0, 0, 0, 0, None if group.penalty is None else 0)
-                credit = vmap(one, in_dims=dims)(self._params(runs), group.feedback, x[runs], y[runs], group.penalty)
+                credit = Credit(*self._assign[lane](self._params(runs), group.feedback, x[runs], y[runs]))
                 self.loss_sum[runs] += credit.loss.mean(1)
             for segment in self.optimiser.segments:
                 if group.start <= segment.start < group.stop:
                     part = slice(segment.start - group.start, segment.stop - group.start)
                     grads |= {(name, segment.start): grad[part] for name, grad in credit.grads.items()}
         self._lanes.join()
-        self.optimiser.step(grads)
+        return grads
+
+    def _assigner(self, group: Group) -> Callable[..., tuple[Tensor, Stack]]:
+        """The credit of a group's runs as one function of stacked tensors."""
+        one = partial(assign_one, group.rule, self.task)
+        mapped = vmap(one, in_dims=(0, 0, 0, 0, None if group.penalty is None else 0))
+
+        def assign(params: Stack, feedback: Feedback, x: Tensor, y: Tensor) -> tuple[Tensor, Stack]:
+            credit = mapped(params, feedback, x, y, group.penalty)
+            return credit.loss, credit.grads
+
+        return assign
 
     def evaluate(self) -> Scores:
         """Loss, accuracy and per-image correctness of every run on the test split."""
