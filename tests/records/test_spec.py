@@ -35,9 +35,11 @@ CHANGES = {
     "injection": "somewhere",
     "feedback": FeedbackSpec(dist="normal", scale="1", seed=3, hash="d4"),
     "origin": "watch",
+    "recipe": {"optimiser": "SGD lr=0.1"},
 }
 NOT_IN_STACK = {
     *("rule", "credit_norm", "penalty", "train_last", "train_embedding", "targets", "seed", "feedback", "injection"),
+    "recipe",  # Of runs from elsewhere, which are never stacked.
     "optimiser",  # Only the learning rate was changed above: each run of a stack has its own.
 }
 NOT_IN_MATCH = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul", "penalty"}
@@ -90,6 +92,13 @@ def test_training_the_last_l_blocks_is_training_all():
     some, every = spec("bp@last4", depth=4), spec("bp", depth=4)
     assert (some.method, some.run_id, some.cell_key) == (every.method, every.run_id, every.cell_key)
     assert spec("bp@last3").run_id != every.run_id
+
+
+def test_a_run_states_what_its_owner_says_of_it():
+    told = RunSpec(rule="mine", origin="watch", epochs=3, recipe={"optimiser": "SGD lr=0.1"})
+    assert [told.states(name) for name in ("epochs", "optimiser", "batch", "schedule")] == [True, True, False, False]
+    assert RunSpec.model_validate_json(told.model_dump_json()) == told
+    assert "recipe" not in told.model_copy(update={"recipe": None}).model_dump()
 
 
 def test_seeds_differ_in_run_but_not_in_cell():

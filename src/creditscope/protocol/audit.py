@@ -118,6 +118,11 @@ class Audit:
         """The claims that do not stand."""
         return tuple(c for c in self.claims if c.verdict is not None and c.verdict.kind is VerdictKind.WALKED_BACK)
 
+    @property
+    def logs(self) -> tuple[RunLog, ...]:
+        """Every run, claims and baselines, to be judged together with others."""
+        return tuple(run for cell in self.cells for run in cell.cell.runs)
+
     def to_text(self, width: int | None = 100) -> str:
         """Verdict table, reasons, what would settle what is open, runs and timeline, for a terminal.
 

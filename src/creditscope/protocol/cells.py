@@ -209,7 +209,7 @@ def _baseline(spec: RunSpec, pool: _Pool, number: float | None) -> tuple[Baselin
     same = pool.by_key.get(spec.match_key, [])
     finished = tuple(run for run in same if run.finished)
     if finished:
-        unknown = tuple(name for name in _MUST_BE_KNOWN if getattr(spec, name) is None)
+        unknown = tuple(name for name in _MUST_BE_KNOWN if not spec.states(name))
         return Baseline(runs=finished, unknown=unknown), ""
     if number is not None:
         return Baseline(accuracy=float(number)), ""

@@ -10,7 +10,7 @@ _COMPARE = ("model", "data", "depth", "width", "terminal_ln", "epochs", "targets
 _LONGEST_NAME = 40
 _REST = (
     *("view", "origin", "batch", "optimiser", "schedule", "augment", "dtype", "matmul", "classes"),
-    *("injection", "feedback", "probe"),
+    *("injection", "feedback", "probe", "recipe"),
 )
 
 
@@ -73,5 +73,6 @@ def _word(spec: RunSpec, name: str) -> str:
         "optimiser": lambda: f"lr {value.lr:g}, decay {value.weight_decay:g}",
         "feedback": lambda: f"feedback {value.dist} {value.scale}",
         "probe": lambda: f"probe {value.n} {value.reduction}",
+        "recipe": lambda: ", ".join(value.values()),
     }
     return words[name]() if name in words else str(value)

@@ -4,7 +4,14 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from creditscope.records.method import RULES, CreditNorm, Method, TrainLast, parse_method
 
@@ -93,6 +100,10 @@ class ProbeSpec(Frozen):
     directions: int = Field(default=32, ge=0)
 
 
+# What even a run of the engine may lack.
+_NOT_ALWAYS = ("injection", "feedback", "width", "terminal_ln", "classes", "recipe")
+
+
 class RunSpec(Frozen):
     """One run. Only ``rule`` and ``origin`` are always known; an imported log may lack the rest (None).
 
@@ -121,6 +132,7 @@ class RunSpec(Frozen):
         injection: In words, where the rule's credit enters.
         feedback: How the feedback was drawn.
         probe: On what the probes measure.
+        recipe: Of a run from elsewhere, its optimiser, schedule and augmentation in its owner's words.
         origin: ``engine`` (we trained it), ``watch`` (we watched it), ``import`` (a foreign log).
     """
 
@@ -149,6 +161,7 @@ class RunSpec(Frozen):
     injection: str | None = None
     feedback: FeedbackSpec | None = None
     probe: ProbeSpec | None = None
+    recipe: dict[str, str] | None = None
 
     @model_validator(mode="after")
     def _engine_runs_are_complete(self) -> Self:
@@ -156,11 +169,7 @@ class RunSpec(Frozen):
             return self
         if self.rule not in RULES:
             raise ValueError(f"rule {self.rule!r} is not one of {', '.join(RULES)}")
-        unknown = [
-            name
-            for name in type(self).model_fields
-            if getattr(self, name) is None and name not in ("injection", "feedback", "width", "terminal_ln", "classes")
-        ]
+        unknown = [name for name in type(self).model_fields if getattr(self, name) is None and name not in _NOT_ALWAYS]
         if unknown:
             raise ValueError(f"a run of the engine must know {', '.join(unknown)}")
         if isinstance(self.train_last, int) and self.depth is not None and not 0 <= self.train_last <= self.depth:
@@ -218,6 +227,20 @@ class RunSpec(Frozen):
     def cell_key(self) -> str:
         """All but the seed and what follows from it: runs with one cell key are repetitions."""
         return digest(self._identity() | {"seed": None})
+
+    def states(self, name: str) -> bool:
+        """Whether a field is known, as a value of ours or in its owner's words.
+
+        Args:
+            name: Of the field.
+        """
+        return getattr(self, name) is not None or name in (self.recipe or {})
+
+    @model_serializer(mode="wrap")
+    def _as_before_there_were_recipes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dump: dict[str, Any] = handler(self)
+        # So a run without one keeps its log, its names and its keys.
+        return {key: value for key, value in dump.items() if key != "recipe" or value is not None}
 
     def _identity(self) -> dict[str, Any]:
         dump = self.model_dump(mode="json")

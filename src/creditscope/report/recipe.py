@@ -53,6 +53,8 @@ def entry(spec: RunSpec, field: str) -> str:
     """
     value: Any = spec.model_dump(mode="json")[field]
     if value is None:
+        value = (spec.recipe or {}).get(field)
+    if value is None:
         return NOT_STATED
     if field == "data":
         sizes = f", {value['n_train']} training and {value['n_test']} test samples" if value["n_train"] else ""

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,11 +14,19 @@ from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.records import EndRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.found import as_found, plain_model
-from creditscope.scope.measure import dear_row, epoch_row, header_of, look, require_true_reference
+from creditscope.scope.measure import (
+    correct_fields,
+    dear_row,
+    epoch_row,
+    header_of,
+    look,
+    require_true_reference,
+)
 from creditscope.scope.probe_data import Loader
+from creditscope.scope.recipe import Recipe
 from creditscope.scope.subject import LossOf, Subject, initial
 
-# A model in hand is a trained model; how long it trained is not known.
+# A model in hand is a trained model; how long it trained is not known unless the recipe says so.
 TRAINED = 1
 
 
@@ -33,6 +40,7 @@ def audit_model(
     backward: Backward | None = None,
     baseline: nn.Module | float | Logs | None = None,
     init: Mapping[str, Tensor] | None = None,
+    recipe: Recipe | None = None,
     name: str = "model",
     seed: int = 0,
     protocol: str = "standard",
@@ -54,20 +62,25 @@ def audit_model(
         backward: Your own forward and backward pass on (model, x, y), which fills ``.grad``; None: loss.backward().
         baseline: A trained twin with frozen blocks (see ``frozen_copy``), its accuracy, or its logs.
         init: ``state_dict`` at initialisation, for movement and for nulls.
+        recipe: How the model and its twin were trained, e.g. ``{"epochs": 20, "batch": 64, "optimiser": "SGD lr=0.1",
+            "schedule": "constant"}``: without it no baseline is known to match.
         name: What the method is called in the audit.
-        seed: The run's seed; probe directions and redraws follow from it.
+        seed: The run's seed; probe directions and redraws follow from it. Judge several together with
+            ``cs.audit([*one.logs, *two.logs])``.
         protocol: ``standard`` or ``published``.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
     """
-    log = model_log(model, loader, blocks, loss_fn, credit, backward, init, name, seed, redraws, directions)
+    log = model_log(model, loader, blocks, loss_fn, credit, backward, init, recipe, name, seed, redraws, directions)
     if log.spec.is_baseline:
         raise BadInput("every block of the model is frozen: wanted a trained model; pass this one as baseline=...")
     if not isinstance(baseline, nn.Module):
         return audit(log, protocol, baseline)
     _require_twin(plain_model(model), plain_model(baseline), log.header.blocks or [], init)
     # The twin is judged by its accuracy alone: its own credit is never asked for.
-    twin = model_log(baseline, loader, log.header.blocks, loss_fn, None, None, None, name, seed, 0, 0, dear=False)
+    twin = model_log(
+        baseline, loader, log.header.blocks, loss_fn, None, None, None, recipe, name, seed, 0, 0, dear=False
+    )
     frozen = twin.spec.model_copy(update={"train_last": 0, "model": log.spec.model, "injection": None})
     twin = replace(twin, name=f"{log.name} (frozen twin)", header=twin.header.model_copy(update={"spec": frozen}))
     return audit(log, protocol, [twin])
@@ -81,6 +94,7 @@ def model_log(
     credit: CreditAdapter | None,
     backward: Backward | None,
     init: Mapping[str, Tensor] | None,
+    recipe: Recipe | None,
     name: str,
     seed: int,
     redraws: int,
@@ -97,6 +111,7 @@ def model_log(
         credit: Likewise.
         backward: Likewise.
         init: Likewise.
+        recipe: Likewise.
         name: Likewise.
         seed: Likewise.
         redraws: Likewise.
@@ -108,24 +123,18 @@ def model_log(
     with as_found(inner):
         subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed)
         start = initial(subject, init)
-        snapshot = subject.snapshot(start, TRAINED, dear=dear)
+        header = header_of(subject, name, redraws, directions, recipe)
+        epoch = header.spec.epochs or TRAINED
+        snapshot = subject.snapshot(start, epoch, dear=dear)
         looked = look(subject, snapshot)
         if dear:
             require_true_reference(snapshot, looked)
         correct = subject.correct()
         accuracy = None if correct is None else float(correct.double().mean())
         loss = float(snapshot.seen.loss.double().mean())
-        row = epoch_row(subject, looked, start, TRAINED, test_accuracy=accuracy, test_loss=loss)
+        row = epoch_row(subject, looked, start, epoch, test_accuracy=accuracy, test_loss=loss)
         probes = (dear_row(subject, snapshot, redraws, directions, keep_draws=True),) if dear else ()
-        header = header_of(subject, name, redraws, directions)
-    bits = None if correct is None else np.packbits(correct.cpu().numpy()).tobytes().hex()
-    end = EndRow(
-        status="finished",
-        epoch=TRAINED,
-        test_accuracy=accuracy,
-        correct=bits,
-        n_test=None if correct is None else len(correct),
-    )
+    end = EndRow(status="finished", epoch=epoch, test_accuracy=accuracy, **correct_fields(correct))
     bypassed = [why for row in probes for part, why in row.not_measured.items() if part == "rho" and "by-passes" in why]
     notes = [
         *looked.notes,

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from creditscope.records.rows import Movement
 from creditscope.scope.credit import BackwardCredit
 from creditscope.scope.growth import per_element, sums_before_normalisers
 from creditscope.scope.probe_data import PROBE_BATCH
+from creditscope.scope.recipe import Recipe, recipe_fields
 from creditscope.scope.shuffle import shuffled_null
 from creditscope.scope.subject import Subject
 
@@ -46,7 +48,7 @@ class Looked:
     notes: tuple[str, ...]
 
 
-def header_of(subject: Subject, name: str, redraws: int, directions: int) -> HeaderRow:
+def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe: Recipe | None) -> HeaderRow:
     """The header of a watched run.
 
     Args:
@@ -54,6 +56,7 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int) -> Hea
         name: What the user calls the method.
         redraws: K of the nulls.
         directions: M of ρ.
+        recipe: How the model is trained, in the user's words.
     """
     if not re.fullmatch(r"[\w.+@ -]{1,80}", name):
         raise BadInput(
@@ -69,13 +72,13 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int) -> Hea
         width=shapes[0][-1] if len(set(shapes)) == 1 and shapes[0] else None,
         depth=depth,
         view="flat" if subject.view == "flat" else "all",
-        data=subject.data.spec,
         classes=subject.task.outputs if subject.data.labelled and subject.task.outputs > 1 else None,
         train_last=subject.train_last,
         seed=subject.seed,
         dtype=dtype if dtype in ("float32", "float64", "bfloat16", "float16") else None,  # type: ignore[arg-type]
         injection=subject.rule.injection if subject.rule is not None else None,
         probe=ProbeSpec(n=len(subject.data.probe.x), batch=PROBE_BATCH, redraws=redraws, directions=directions),
+        **recipe_fields(recipe, subject.data.spec),
     )
     # Said even where nothing is: a method that happens to be called bp is not exact by its name.
     exact = list(subject.rule.exact(depth)) if subject.rule is not None else [False] * (depth + 1)
@@ -171,6 +174,17 @@ def epoch_row(subject: Subject, looked: Looked, init: Params | None, epoch: int,
     """
     moved = movement_of(subject, init) if init is not None else None
     return EpochRow(epoch=epoch, movement=moved, **looked.fields, **given)
+
+
+def correct_fields(correct: Tensor | None) -> dict[str, Any]:
+    """What an end row says of single samples: packed bits of which were right.
+
+    Args:
+        correct: Per-sample correctness; None where the targets are no labels.
+    """
+    if correct is None:
+        return {}
+    return {"correct": np.packbits(correct.cpu().numpy()).tobytes().hex(), "n_test": len(correct)}
 
 
 def require_true_reference(snapshot: Snapshot, looked: Looked) -> None:

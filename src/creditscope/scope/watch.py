@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,8 +20,17 @@ from creditscope.protocol.monitor import Alert, Monitor
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.found import as_found, plain_model
-from creditscope.scope.measure import dear_row, epoch_row, header_of, look, require_true_reference
+from creditscope.scope.measure import (
+    correct_fields,
+    dear_row,
+    epoch_row,
+    header_of,
+    look,
+    require_true_reference,
+)
 from creditscope.scope.probe_data import Loader
+from creditscope.scope.recipe import Recipe
+from creditscope.scope.steps import LastStep
 from creditscope.scope.subject import LossOf, Subject
 
 OnRow = Callable[[HeaderRow, EpochRow | ProbeRow | EndRow], None]
@@ -45,6 +55,7 @@ def watch(
     on_alert: Callable[[Alert], None] | None = None,
     on_row: OnRow | None = None,
     stop: bool = False,
+    recipe: Recipe | None = None,
     name: str = "model",
     seed: int = 0,
     redraws: int = 999,
@@ -68,6 +79,7 @@ def watch(
         on_alert: Called with each alert; None logs a warning.
         on_row: Called with (header, row) for each row of the log, such as a sink of ``creditscope.integrations``.
         stop: Whether an alert ends the ``with`` block.
+        recipe: How it is trained, as in ``audit_model``.
         name: What the method is called in the log.
         seed: The run's seed.
         redraws: K, redraws of the fresh-feedback null.
@@ -80,7 +92,7 @@ def watch(
     inner = plain_model(model)
     with as_found(inner):
         subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed)
-    return Scope(subject, name, out, every, budget, on_alert, on_row, stop, redraws, directions)
+    return Scope(subject, name, out, every, budget, on_alert, on_row, stop, redraws, directions, recipe)
 
 
 class Scope:
@@ -97,6 +109,7 @@ class Scope:
         stop: Whether an alert ends the run.
         redraws: K.
         directions: M.
+        recipe: How it is trained.
     """
 
     def __init__(
@@ -111,6 +124,7 @@ class Scope:
         stop: bool,
         redraws: int,
         directions: int,
+        recipe: Recipe | None,
     ) -> None:
         self.alerts: list[Alert] = []
         self.skipped: list[int] = []
@@ -120,7 +134,7 @@ class Scope:
         self._on_alert, self._on_row = on_alert, on_row
         self._redraws, self._directions = redraws, directions
         self._monitor = Monitor(mode="stop" if stop else "alert")
-        self._header = header_of(subject, name, redraws, directions)
+        self._header = header_of(subject, name, redraws, directions, recipe)
         self._writer = _writer(out, f"{self._header.spec.run_id}.jsonl") if out is not None else None
         self._name = self._writer.path.name if self._writer else name
         self._epochs: list[EpochRow] = []
@@ -128,9 +142,11 @@ class Scope:
         self._end: EndRow | None = None
         self._notes: tuple[str, ...] = ()
         self._epoch = self._step = 0
+        self._last_step = LastStep(subject.cut)
+        self._correct: Tensor | None = None
         self._given: dict[str, Any] = {}
         self._spent = 0.0
-        self._cost = {"cheap": 0.0, "dear": 0.0}
+        self._cost = {"cheap": 0.0, "dear": 0.0, "step": 0.0}
         self._init: dict[str, Tensor] = {}
         self._began = time.monotonic()
 
@@ -145,9 +161,21 @@ class Scope:
         self._began = time.monotonic()
         return self
 
-    def step(self) -> None:
-        """Count one optimiser step."""
+    def step(self, decay: float = 0.0) -> None:
+        """Say that the optimiser took a step; the last one before a dear look shows whether steps go down.
+
+        The weights of the blocks are copied, as the budget allows.
+
+        Args:
+            decay: Share of the weights that decoupled decay took off (AdamW: lr × weight_decay).
+        """
         self._step += 1
+        if not self._affordable("step"):
+            self._last_step.forget()
+            return
+        began = time.monotonic()
+        self._last_step.keep(decay)
+        self._spend("step", began)
 
     def epoch(self, accuracy: float | None = None, train_loss: float | None = None, lr: float | None = None) -> None:
         """Say that an epoch is done; the model is measured if it is due and the budget allows.
@@ -216,6 +244,9 @@ class Scope:
 
     def _finish(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         status, reason = "finished", self._said_skipped()
+        planned = self._header.spec.epochs or self._epoch
+        if self._epoch != planned:
+            status, reason = "stopped", f"{self._epoch} epochs were done where the recipe says {planned}"
         if self._diverged():
             status, reason = "diverged", "a state or gradient norm became non-finite"
         elif self.stopped is not None:
@@ -227,7 +258,14 @@ class Scope:
         last = self._epochs[-1].test_accuracy if self._epochs else None
         total = time.monotonic() - self._began
         self._add(
-            EndRow(status=status, epoch=self._epoch, reason=reason, test_accuracy=last, time_total=total)  # type: ignore[arg-type]
+            EndRow(
+                status=status,  # type: ignore[arg-type]
+                epoch=self._epoch,
+                reason=reason,
+                test_accuracy=last,
+                time_total=total,
+                **correct_fields(self._correct),
+            )
         )
 
     def _said_skipped(self) -> str | None:
@@ -258,8 +296,8 @@ class Scope:
                 require_true_reference(snapshot, looked)
             given = dict(self._given)
             if given.get("test_accuracy") is None:
-                correct = subject.correct()
-                given["test_accuracy"] = None if correct is None else float(correct.double().mean())
+                self._correct = subject.correct()
+                given["test_accuracy"] = None if self._correct is None else float(self._correct.double().mean())
             loss = float(snapshot.seen.loss.double().mean())
             row = epoch_row(subject, looked, self._init, self._epoch, step=self._step, test_loss=loss, **given)
         self._spend("cheap", began)
@@ -271,6 +309,7 @@ class Scope:
         began = time.monotonic()
         with as_found(self._subject.model):
             snapshot = self._subject.snapshot(self._init, self._epoch, self._step)
+            snapshot = replace(snapshot, update=self._last_step.update())
             row = dear_row(self._subject, snapshot, self._redraws, self._directions, keep_draws=last)
         self._spend("dear", began)
         self._add(row)

@@ -1,0 +1,47 @@
+"""The last optimiser step of a watched loop, from the weights before and after it."""
+
+from torch import Tensor, nn
+
+from creditscope.blocks import Blocks
+
+
+class LastStep:
+    """Keeps the blocks' parameters of the last two calls.
+
+    Args:
+        blocks: The cut model.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        named = list(blocks.model.named_parameters())
+        self._names = [n for n, _ in named if any(n.startswith(f"{block}.") for block in blocks.names)]
+        self._model: nn.Module = blocks.model
+        self._decay = 0.0
+        self._kept: list[dict[str, Tensor]] = []
+
+    def keep(self, decay: float) -> None:
+        """Say that a step was taken.
+
+        Args:
+            decay: Share of each weight that the optimiser took off besides the gradient's step.
+        """
+        self._decay = decay
+        self._kept = [*self._kept[-1:], self._now()]
+
+    def forget(self) -> None:
+        """Let go of what is kept."""
+        self._kept = []
+
+    def update(self) -> dict[str, Tensor] | None:
+        """The last step net of decay; None where it was not seen, or the weights were changed since."""
+        if len(self._kept) < 2:
+            return None
+        before, after = self._kept
+        now = dict(self._model.named_parameters())
+        if any(not bool((now[name].detach() == after[name]).all()) for name in self._names):
+            return None
+        return {name: after[name] - (1 - self._decay) * before[name] for name in self._names}
+
+    def _now(self) -> dict[str, Tensor]:
+        params = dict(self._model.named_parameters())
+        return {name: params[name].detach().clone() for name in self._names}
