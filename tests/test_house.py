@@ -17,7 +17,17 @@ SRC = ROOT / "src" / "creditscope"
 MODULES = sorted(SRC.rglob("*.py"))
 ROOMS = sorted(path.parent for path in SRC.glob("*/__init__.py"))
 BOOK = ("records", "protocol", "lint", "figures", "report")
-OPTIONAL = ("ray", "tensorboard", "wandb", "mlflow", "lightning", "pytorch_lightning", "transformers", "duckdb")
+OPTIONAL = (
+    "ray",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+    "lightning",
+    "pytorch_lightning",
+    "transformers",
+    "duckdb",
+    "fsspec",
+)
 
 LOAD = """
 import importlib, pkgutil, sys

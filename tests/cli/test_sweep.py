@@ -53,8 +53,9 @@ def test_a_sweep_prints_its_plan_first_and_is_done_once(spec, tmp_path):
     ("arguments", "message"),
     [
         (("--on", "slurm"), "--on slurm: wanted local or ray"),
-        (("--address", "auto"), "--address and --store go with --on ray"),
-        (("--store", "s3://x"), "--address and --store go with --on ray"),
+        (("--address", "auto"), "--address, --store and --scratch go with --on ray"),
+        (("--store", "s3://x"), "--address, --store and --scratch go with --on ray"),
+        (("--scratch", "x"), "--address, --store and --scratch go with --on ray"),
     ],
 )
 def test_bad_use(spec, tmp_path, arguments, message):

@@ -1,12 +1,17 @@
 """One fleet as a job: what comes back, and what counts as out of memory."""
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from cases.sweeps import tiny_runs
 
+from creditscope.engine.fleet import Fleet
 from creditscope.records import RunLog
 from creditscope.sweeps import job as jobs
 from creditscope.sweeps.job import FleetJob, Outcome, is_out_of_memory, train_away
+from creditscope.sweeps.local import hold
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +75,79 @@ def test_an_error_that_follows_on_it_counts_and_ctrl_c_does_not():
 def test_halves_are_the_whole(runs):
     first, second = job_of(runs[:3]).halves()
     assert (len(first.specs), first.specs + second.specs) == (1, tuple(runs[:3]))
+
+
+# A scratch folder that machines share
+
+
+def epochs_trained(monkeypatch, stop_at=None):
+    """The epochs that are trained from now on; at one of them the worker is lost."""
+    seen, real = [], Fleet.train_epoch
+
+    def train_epoch(self, epoch, *rest):
+        if epoch == stop_at:
+            raise SystemExit("lost")
+        seen.append(epoch)
+        return real(self, epoch, *rest)
+
+    monkeypatch.setattr(Fleet, "train_epoch", train_epoch)
+    return seen
+
+
+def lose_at(epoch, job, monkeypatch):
+    with monkeypatch.context() as patch:
+        epochs_trained(patch, stop_at=epoch)
+        with pytest.raises(SystemExit):
+            train_away(job)
+
+
+def test_a_lost_fleet_goes_on_in_the_shared_folder(runs, tmp_path, monkeypatch):
+    job = job_of(runs)
+    wanted = train_away(job).files
+    shared = replace(job, scratch=tmp_path / "shared")
+    lose_at(2, shared, monkeypatch)
+    (folder,) = (tmp_path / "shared").iterdir()
+    assert sorted(path.name for path in folder.glob("*.safetensors")) == sorted(f"{r.run_id}.safetensors" for r in runs)
+    seen = epochs_trained(monkeypatch)
+    found = train_away(shared).files
+    assert seen == [2]
+    assert timeless(found) == timeless(wanted)
+    assert list((tmp_path / "shared").iterdir()) == []
+
+
+def test_where_a_machine_that_was_cut_off_still_trains_the_fleet_begins_apart(runs, tmp_path, monkeypatch):
+    shared = replace(job_of(runs), scratch=tmp_path)
+    lose_at(2, shared, monkeypatch)
+    (folder,) = tmp_path.iterdir()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    seen = epochs_trained(monkeypatch)
+    with hold(folder, ".worker.lock"):
+        found = train_away(shared).files
+    assert seen == [1, 2]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert timeless(found) == timeless(train_away(job_of(runs)).files)
+
+
+def test_a_fleet_that_did_not_fit_leaves_nothing(runs, tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr(Fleet, "train_epoch", full)
+    assert train_away(replace(job_of(runs), scratch=tmp_path)) == Outcome(out_of_memory=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_folder_that_cannot_be_written_is_one_line(runs, tmp_path):
+    (tmp_path / "file").write_text("x")
+    assert train_away(replace(job_of(runs), scratch=tmp_path / "file")).error == (
+        "--scratch file: cannot be written by a worker (Not a directory); choose a folder that every machine sees"
+    )
+
+
+def timeless(files):
+    """The rows of the logs, without the wall-clock keys."""
+    rows = {name: [json.loads(line) for line in data.splitlines()] for name, data in files.items() if ".jsonl" in name}
+    return {
+        name: [{key: value for key, value in row.items() if not key.startswith("time_")} for row in each]
+        for name, each in rows.items()
+    }

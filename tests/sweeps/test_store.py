@@ -1,6 +1,8 @@
 """The store: finished files arrive whole, and what is there is not made again."""
 
+import sys
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 from cases.sweeps import contents, tiny_runs
@@ -47,3 +49,13 @@ def test_a_store_that_cannot_be_used_says_so_in_one_line(tmp_path):
         download("nosuch://user:secret@name", ["x"], tmp_path)
     assert "secret" not in str(caught.value)
     assert download(f"file://{tmp_path}/nothing", ["x"], tmp_path) == 0
+
+
+@pytest.mark.parametrize("missing", ["fsspec", "fsspec.core", "s3fs"])
+def test_without_the_packages_the_install_line_is_given(tmp_path, monkeypatch, missing):
+    monkeypatch.delitem(
+        import_module("fsspec.registry")._registry, "s3", raising=False
+    )  # it remembers what was imported
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(BadInput, match=r"^store s3://lab/x: .*pip install 'creditscope\[remote\]'$"):
+        download("s3://lab/x", ["x"], tmp_path)

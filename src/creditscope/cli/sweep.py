@@ -20,6 +20,10 @@ def sweep(
         str | None,
         typer.Option(metavar="URL", help="With --on ray: upload finished files there (file://, s3://)."),
     ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(help="With --on ray: a folder that every machine sees; there a lost fleet goes on, not anew."),
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of data that is not bundled; default: the CREDITSCOPE_DATA variable.")
     ] = None,
@@ -58,8 +62,8 @@ def sweep(
 
     if on not in ("local", "ray"):
         raise BadInput(f"--on {on}: wanted local or ray")
-    if on == "local" and (address or store):
-        raise BadInput("--address and --store go with --on ray; add it, or drop them")
+    if on == "local" and (address or store or scratch):
+        raise BadInput("--address, --store and --scratch go with --on ray; add it, or drop them")
     wanted = read_spec(spec)
     loaded = {name: dataset(name, data_dir) for name in wanted.data}
     specs = expand(wanted, {name: (data.spec, data.classes) for name, data in loaded.items()})
@@ -67,7 +71,7 @@ def sweep(
     if len(names) < len(loaded):
         raise BadInput(f"{spec.name}: two data files share a name ({', '.join(loaded)}); rename one")
     where = pick_device(device if on == "local" else "cpu")
-    pattern = FleetJob(0, (), "", data_dir, device, cpus if on == "ray" else None, store)
+    pattern = FleetJob(0, (), "", data_dir, device, cpus if on == "ray" else None, store, scratch)
     with ExitStack() as stack:
         if not dry_run:
             hold_sweep(out, stack, alone=on == "ray")

@@ -1,6 +1,10 @@
 """One fleet as a unit of work for any process: trained in a folder, or in a scratch folder and handed back."""
 
+import hashlib
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -9,11 +13,12 @@ import torch
 
 from creditscope.data import load_data
 from creditscope.data.dataset import Dataset
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CannotWrite, CreditscopeError
 from creditscope.records import RunSpec
-from creditscope.sweeps.local import PlanProgress, train
+from creditscope.sweeps.local import PlanProgress, hold, train
 from creditscope.sweeps.store import upload
 
+_WORKER_LOCK = ".worker.lock"
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 
@@ -29,6 +34,7 @@ class FleetJob:
         device: ``auto``, ``cpu`` or ``cuda``.
         threads: Torch threads; None: as torch chooses.
         store: Where finished files are uploaded to, as fsspec names it; None: they are handed back.
+        scratch: A folder that every machine sees, where a fleet whose worker was lost goes on; None: it begins again.
     """
 
     number: int
@@ -38,6 +44,7 @@ class FleetJob:
     device: str = "auto"
     threads: int | None = None
     store: str | None = None
+    scratch: Path | None = None
 
     @property
     def run_ids(self) -> list[str]:
@@ -96,22 +103,59 @@ def train_away(job: FleetJob) -> Outcome:
     Args:
         job: The fleet.
     """
-    with tempfile.TemporaryDirectory(prefix="creditscope-") as scratch:
-        folder = Path(scratch)
-        try:
-            train_job(job, folder)
-            if job.store is not None:
-                # Checkpoints first: a log with its end row says that the run is complete.
-                upload(job.store, [folder / f"{stem}.safetensors" for stem in job.run_ids])
-                upload(job.store, [folder / f"{stem}.jsonl" for stem in job.run_ids])
-        except CreditscopeError as error:
-            return Outcome(error=str(error))
-        except BaseException as error:  # without memory, saving what there is can fail in any way, a panic included
-            if not is_out_of_memory(error):
-                raise
-            return Outcome(out_of_memory=True)
-        kinds = (".jsonl",) if job.store is not None else (".safetensors", ".jsonl")
-        return Outcome({stem + kind: (folder / (stem + kind)).read_bytes() for kind in kinds for stem in job.run_ids})
+    try:
+        with _workplace(job) as folder:
+            return _train_away(job, folder)
+    except CreditscopeError as error:
+        return Outcome(error=str(error))
+
+
+def _train_away(job: FleetJob, folder: Path) -> Outcome:
+    try:
+        train_job(job, folder)
+        if job.store is not None:
+            # Checkpoints first: a log with its end row says that the run is complete.
+            upload(job.store, [folder / f"{stem}.safetensors" for stem in job.run_ids])
+            upload(job.store, [folder / f"{stem}.jsonl" for stem in job.run_ids])
+    except BaseException as error:  # without memory, saving what there is can fail in any way, a panic included
+        if not is_out_of_memory(error):
+            raise
+        _clear(folder)  # half a fleet is another fleet
+        return Outcome(out_of_memory=True)
+    kinds = (".jsonl",) if job.store is not None else (".safetensors", ".jsonl")
+    files = {stem + kind: (folder / (stem + kind)).read_bytes() for kind in kinds for stem in job.run_ids}
+    _clear(folder)
+    return Outcome(files)
+
+
+@contextmanager
+def _workplace(job: FleetJob) -> Iterator[Path]:
+    """Where a fleet is trained: its own folder of the shared scratch, or one that vanishes with the worker.
+
+    A machine that was cut off may still be training there, and two must not: then this one begins anew, apart.
+    """
+    with ExitStack() as stack:
+        folder = None
+        if job.scratch is not None:
+            name = hashlib.sha256("\n".join(job.run_ids).encode()).hexdigest()[:16]
+            folder = job.scratch / f"fleet-{name}"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CannotWrite(
+                    f"--scratch {job.scratch.name}: cannot be written by a worker ({error.strerror}); choose a folder "
+                    f"that every machine sees"
+                ) from None
+            try:
+                stack.enter_context(hold(folder, _WORKER_LOCK))
+            except CannotWrite:
+                folder = None
+        yield folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="creditscope-")))
+
+
+def _clear(folder: Path) -> None:
+    """Leave nothing of a fleet that is over; the lock goes with its folder."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

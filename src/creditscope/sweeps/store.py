@@ -1,13 +1,14 @@
 """A store: a folder that fsspec can name (``file://``, ``s3://``, …), to which workers upload finished files whole."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.records import write_atomic
+
+_INSTALL = "pip install 'creditscope[remote]'"
 
 
 def upload(store: str, files: Iterable[Path]) -> None:
@@ -19,15 +20,19 @@ def upload(store: str, files: Iterable[Path]) -> None:
     """
     system, root = _open(store)
     try:
-        system.makedirs(root, exist_ok=True)
+        if _is_local(system):
+            system.makedirs(root, exist_ok=True)
+        elif "/" in root:  # never a bucket: a name that does not exist is a mistake
+            with suppress(FileExistsError):
+                system.mkdir(root, create_parents=False)
         for path in files:
             target = f"{root}/{path.name}"
             if _is_local(system):
                 write_atomic(Path(target), path.read_bytes())
             else:  # an object store shows an object only when it is complete
                 system.put_file(str(path), target)
-    except OSError as error:
-        raise CannotWrite(f"store {_shown(store)}: {path_problem(error)}; check its address and your rights") from None
+    except Exception as error:  # each kind of store has errors of its own
+        raise CannotWrite(f"store {_shown(store)}: {_problem(error)}; check its address and your rights") from None
 
 
 def download(store: str, names: Sequence[str], folder: Path) -> int:
@@ -48,22 +53,28 @@ def download(store: str, names: Sequence[str], folder: Path) -> int:
         wanted = [name for name in names if name in there and not (folder / name).exists()]
         for name in wanted:
             write_atomic(folder / name, system.cat_file(f"{root}/{name}"))
-    except OSError as error:
-        raise BadInput(f"store {_shown(store)}: {path_problem(error)}; check its address and your rights") from None
+    except Exception as error:
+        raise BadInput(f"store {_shown(store)}: {_problem(error)}; check its address and your rights") from None
     return len(wanted)
 
 
-def path_problem(error: OSError) -> str:
-    """What an error of a file system says, in one line and without a path."""
-    return error.strerror or (str(error).splitlines() or [type(error).__name__])[0][:120]
+def _problem(error: Exception) -> str:
+    """What an error of a store says, in one line and without a path."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
 def _open(store: str) -> tuple[Any, str]:
     try:
+        import fsspec.core
+    except ImportError:
+        raise BadInput(f"store {_shown(store)}: fsspec is not installed; {_INSTALL}") from None
+    try:
         system, root = fsspec.core.url_to_fs(store)
-    except (ImportError, ValueError) as error:
-        cause = str(error).splitlines()[0][:160]
-        raise BadInput(f"store {_shown(store)}: {cause}; for s3:// pip install s3fs") from None
+    except ImportError as error:
+        raise BadInput(f"store {_shown(store)}: {_problem(error)}; for s3:// {_INSTALL}") from None
+    except Exception as error:
+        raise BadInput(f"store {_shown(store)}: {_problem(error)}; check its address") from None
     return system, str(root).rstrip("/")
 
 
