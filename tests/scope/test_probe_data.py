@@ -80,7 +80,10 @@ X, Y = samples(8)
         ([{"labels": Y}], "wanted a dict batch with 'labels' and at least one input, got a dict with 'labels'"),
         ([{"x": X, "text": ["a"], "labels": Y}], "wanted tensors in a dict batch, got 'text' as a list of 1 (str); le"),
         ([{"x": X, "labels": Y}, {"labels": Y, "z": X}], "wanted the same entries in every batch, x, z is not in all"),
-        ([{"x": X, "labels": Y}, {"x": X[:, :2], "labels": Y}], "wanted samples of one shape, got x (6,) and then (2,)"),
+        (
+            [{"x": X, "labels": Y}, {"x": X[:, :2], "labels": Y}],
+            "wanted samples of one shape, got x (6,) and then (2,)",
+        ),
         ([(X, [1, 2])], "got a tuple of 2 (Tensor, list); yield (inputs, targets)"),
         ((X, Y[:5]), "wanted as many targets as inputs in a batch, got shapes (8, 6) and (5,); the first axis"),
         ([(X, Y), (X[:, :4], Y)], "wanted samples of one shape, got inputs (6,) and then (4,)"),
