@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 import finding
 import make_findings
 import make_gallery
+import make_misleading
 import make_reproduction
 import pack
 import page_data
@@ -22,7 +23,12 @@ from creditscope.figures import ARTEFACTS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "cifar10-h200"
-PAGES = {"reproduction.md": make_reproduction, "findings.md": make_findings, "gallery.md": make_gallery}
+PAGES = {
+    "reproduction.md": make_reproduction,
+    "findings.md": make_findings,
+    "gallery.md": make_gallery,
+    "misleading.md": make_misleading,
+}
 
 
 @pytest.mark.parametrize("name", PAGES)
