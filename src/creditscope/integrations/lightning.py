@@ -3,7 +3,7 @@
 from typing import Any, final
 
 from creditscope.integrations.sink import missing
-from creditscope.integrations.watched import Watch, Watched
+from creditscope.integrations.watched import Watch, Watched, decay_of
 from creditscope.protocol.audit import Audit, Logs
 from creditscope.scope.watch import Scope
 
@@ -32,7 +32,7 @@ class CreditScopeCallback(Callback):  # type: ignore[misc]
         self._watched = Watched(watch)
         self._accuracy, self._train_loss = accuracy, train_loss
         self._validated = False
-        self._steps = 0
+        self._steps, self._decay = 0, 0.0
 
     @property
     def scope(self) -> Scope:
@@ -50,10 +50,14 @@ class CreditScopeCallback(Callback):  # type: ignore[misc]
         if trainer.is_global_zero:
             self._watched.start(pl_module, trainer.current_epoch)
 
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Read the decay before a scheduler changes it."""
+        self._decay = decay_of(optimizer)
+
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Count the optimiser steps, of which a batch may have none or several."""
-        for _ in range(trainer.global_step - self._steps):
-            self._watched.step()
+        """Count the optimiser steps; a batch of accumulated gradients has none."""
+        if trainer.global_step > self._steps:
+            self._watched.step(self._decay)
         self._steps = trainer.global_step
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

@@ -1,9 +1,12 @@
 """MLflow: ``MLFLOW_TRACKING_URI`` where it is set, else the SQLite store ``out/mlflow.db``; steps are epochs."""
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any, final
 
+from creditscope.errors import BadInput
 from creditscope.integrations.ledger import Entry, Ledger
 from creditscope.integrations.scalars import Row, config, scalars
 from creditscope.integrations.sink import missing
@@ -33,6 +36,14 @@ class MlflowSink:
         self._entries: dict[str, Entry] = {}
         self._client: Any = None
         self._experiment = ""
+        if mlflow.is_tracking_uri_set():
+            try:
+                self._connect(None)  # now: a server that is away is waited for, minutes long
+            except Exception as error:
+                raise BadInput(
+                    f"mlflow: the tracking server that you set does not answer ({type(error).__name__}); start it, or "
+                    f"unset MLFLOW_TRACKING_URI to log to {out.name}/mlflow.db"
+                ) from None
 
     def on_row(self, header: HeaderRow, row: Row) -> None:
         """Log a row's numbers at its epoch."""
@@ -58,7 +69,7 @@ class MlflowSink:
 
     def _open(self, header: HeaderRow, row: Row) -> None:
         if self._client is None:
-            self._connect()
+            self._connect(self._store())
         run = header.spec.run_id
         found = self._ledger.find(run, row)
         if found is not None:
@@ -70,9 +81,15 @@ class MlflowSink:
         settings = [Param(name, str(value)) for name, value in config(header).items()]
         self._client.log_batch(made.info.run_id, params=settings)
 
-    def _connect(self) -> None:
+    def _store(self) -> str:
         self._out.mkdir(parents=True, exist_ok=True)
-        ours = None if mlflow.is_tracking_uri_set() else f"sqlite:///{(self._out / 'mlflow.db').resolve()}"
-        self._client = mlflow.MlflowClient(tracking_uri=ours)
-        found = self._client.get_experiment_by_name(EXPERIMENT)
-        self._experiment = found.experiment_id if found else self._client.create_experiment(EXPERIMENT)
+        path = (self._out / "mlflow.db").resolve()
+        with closing(sqlite3.connect(path)) as file:
+            file.execute("PRAGMA user_version")  # MLflow tries for minutes to open what cannot be opened
+        return f"sqlite:///{path}"
+
+    def _connect(self, store: str | None) -> None:
+        client = mlflow.MlflowClient(tracking_uri=store)
+        found = client.get_experiment_by_name(EXPERIMENT)
+        self._experiment = found.experiment_id if found else client.create_experiment(EXPERIMENT)
+        self._client = client

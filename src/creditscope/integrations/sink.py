@@ -105,7 +105,9 @@ class Sinks:
             except Exception as broken:
                 self._drop(name, broken)
 
-    def _drop(self, name: str, error: Exception) -> None:
+    def _drop(self, name: str, error: BaseException) -> None:
         del self._sinks[name]  # not closed: to close what is broken may wait for ever
+        while error.__cause__ is not None:
+            error = error.__cause__
         cause = (str(error).strip().splitlines() or ["no message"])[0]
         self._say(f"sink {name}: {type(error).__name__}: {cause}; it gets no more rows, the run and its log go on")

@@ -3,7 +3,7 @@
 from typing import Any, final
 
 from creditscope.integrations.sink import missing
-from creditscope.integrations.watched import Watch, Watched
+from creditscope.integrations.watched import Watch, Watched, decay_of
 from creditscope.protocol.audit import Audit, Logs
 from creditscope.scope.watch import Scope
 
@@ -48,9 +48,9 @@ class CreditScopeCallback(TrainerCallback):  # type: ignore[misc]
         if state.is_world_process_zero:
             self._watched.start(kwargs["model"], int(state.epoch or 0))
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count an optimiser step."""
-        self._watched.step()
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count an optimiser step, before the scheduler changes the rate."""
+        self._watched.step(decay_of(kwargs["optimizer"]))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take a look, unless the Trainer is about to log or evaluate: then after that."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from creditscope.errors import BadInput, did_you_mean
@@ -47,10 +48,14 @@ class Watched:
         self._scope.__enter__()
         self._open = True
 
-    def step(self) -> None:
-        """One optimiser step is done."""
+    def step(self, decay: float) -> None:
+        """One optimiser step is done.
+
+        Args:
+            decay: Share of the weights that decoupled decay took off.
+        """
         if self._open:
-            self.scope.step()
+            self.scope.step(decay)
 
     def epoch(self, accuracy: float | None, train_loss: float | None, lr: float | None) -> bool:
         """An epoch is done; True when an alert says that training should stop.
@@ -92,3 +97,15 @@ class Watched:
         for name in sorted(self._asked - self._seen):
             logger.warning("the metric %r was never there, the log has none; %s", name, did_you_mean(name, self._seen))
         self.scope.__exit__(type(error) if error else None, error, None)
+
+
+def decay_of(optimizer: Any) -> float:
+    """Share of the weights that an optimiser's next step takes off by decoupled decay: only AdamW has it.
+
+    Args:
+        optimizer: The optimiser, as it is before its step.
+    """
+    inner = getattr(optimizer, "optimizer", optimizer)  # trainers wrap it
+    if not isinstance(inner, torch.optim.AdamW):
+        return 0.0
+    return float(max(group["lr"] * group["weight_decay"] for group in inner.param_groups))
