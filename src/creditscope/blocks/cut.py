@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from creditscope.errors import BadInput, did_you_mean
 
+_LISTS = (nn.ModuleList, nn.Sequential)
 Params = Mapping[str, Tensor]
 Where = Sequence[str] | Sequence[nn.Module] | nn.ModuleList | Callable[[str, nn.Module], bool] | None
 
@@ -258,20 +259,24 @@ def _with_state(output: Any, h: Tensor, cut: bool) -> Any:
 
 
 def _find(model: nn.Module) -> list[str]:
-    found: dict[Any, list[str]] = {}
-    for path, module in model.named_modules():
-        if not isinstance(module, (nn.ModuleList, nn.Sequential)):
+    named = dict(model.named_modules())
+    found: dict[tuple[str, type[nn.Module]], list[str]] = {}
+    for path, module in named.items():
+        if not isinstance(module, _LISTS):
             continue
         children = list(module.named_children())
         kinds = {type(child) for _, child in children}
         if len(kinds) != 1:
             continue
-        # The stages of a residual net stand side by side, each a Sequential of blocks of one kind.
-        stages = (path.rpartition(".")[0], *kinds)
-        key = stages if path and isinstance(module, nn.Sequential) else path
+        parent = path.rpartition(".")[0]
+        # The stages of a residual net stand side by side in it, each a Sequential of blocks of one kind.
+        stage = path and isinstance(module, nn.Sequential) and not isinstance(named[parent], _LISTS)
+        key = (f"{parent}.*" if stage else path, *kinds)
         found.setdefault(key, []).extend(f"{path}.{name}" if path else name for name, _ in children)
     # A Sequential of one child is a wrapper; a ModuleList of one is a list that happens to be short.
-    lists = [names for key, names in found.items() if len(names) > 1 or isinstance(key, str)]
+    lists = [
+        names for (path, _), names in found.items() if len(names) > 1 or isinstance(named.get(path), nn.ModuleList)
+    ]
     best = max(lists, key=len, default=[])
     if not best:
         raise BadInput("found no list of like blocks in the model; name them with blocks=['path.0', 'path.1', ...]")

@@ -208,8 +208,11 @@ def require_true_reference(snapshot: Snapshot, looked: Looked) -> None:
 
     for level, (h, g) in enumerate(zip(twin.seen.states, twin.seen.references, strict=True)):
         noise = gaussian(tuple(h[:n].shape), stream(snapshot.seed, snapshot.epoch, f"slope/{level}", h.device))
+        # Entries that a ReLU left at exactly 0 may meet another one there, and a kink has no slope.
+        noise = noise * (h[:n] != 0)
         size = torch.linalg.vector_norm(h[:n].flatten(1), dim=1).median().clamp(min=1e-12)
-        v = noise * (_STEP * size / torch.linalg.vector_norm(noise.flatten(1), dim=1).reshape(-1, *[1] * (h.ndim - 1)))
+        length = torch.linalg.vector_norm(noise.flatten(1), dim=1).clamp(min=1e-12)
+        v = noise * (_STEP * size / length).reshape(-1, *[1] * (h.ndim - 1))
         with torch.no_grad():
             ahead, behind = loss(level, v), loss(level, -v)
         seen, predicted = (ahead - behind) / 2, (g[:n] * v).flatten(1).sum(1)

@@ -155,7 +155,7 @@ def _as_numbers(columns: Mapping[str, Tensor]) -> NDArray[Any]:
     """What the hash is taken of: a lone input in its own shape, several in one row a sample."""
     if _ONLY in columns:
         return columns[_ONLY].cpu().float().numpy()
-    return np.concatenate([t.cpu().double().flatten(1).numpy() for t in columns.values()], axis=1)
+    return np.concatenate([t.cpu().double().reshape(len(t), -1).numpy() for t in columns.values()], axis=1)
 
 
 def _placed(tensor: Tensor, device: torch.device, what: str) -> Tensor:
