@@ -1,5 +1,6 @@
 """Sweeps on Ray, and what happens to them: workers and nodes killed, the driver killed, Ctrl-C."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import time
 from contextlib import suppress
 
 import pytest
+from cases import cut_off
+from cases.cut_off import WATCHFUL
 from cases.faults import descendants, fleet_workers, hear_ctrl_c, record, wait_for
 from cases.sweeps import contents, ends, environment, sweep_command, sweep_here, write_tiny
 
@@ -44,22 +47,13 @@ def cluster(monkeypatch):
     made.shutdown()
 
 
-# A node is given up after three seconds of silence, so that a test need not wait for half a minute.
-WATCHFUL = {
-    "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "3",
-    "RAY_grpc_client_keepalive_time_ms": "2000",
-    "RAY_grpc_client_keepalive_timeout_ms": "2000",
-}
 SMALL = {"object_store_memory": 80 * 2**20}
 
 
-def start(*words):
+def start(*words, more=None):
     return subprocess.Popen(
-        sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-        preexec_fn=hear_ctrl_c,
+        sweep_command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment() | (more or {}), preexec_fn=hear_ctrl_c,
     )  # fmt: skip
 
 
@@ -118,6 +112,56 @@ def test_a_node_that_falls_silent_is_done_without(spec, undisturbed, tmp_path, c
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
     record("Ray node silent (stopped, connections open)", tmp_path, undisturbed, since)
+
+
+@pytest.mark.slow
+def test_a_node_cut_off_by_its_network_is_done_without(spec, undisturbed, tmp_path):
+    """Needs Linux that lets a user make namespaces, as most do; see ``cases/cut_off.py``."""
+    alone = ("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+    out, report = tmp_path / "runs", tmp_path / "report.json"
+    command = [*alone, sys.executable, cut_off.__file__, str(spec), str(out), str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment())
+    assert done.returncode == 0, done.stderr
+    found = json.loads(report.read_text())
+    assert found["code"] == 0, found["error"]
+    assert found["cut_off"] == found["alive"] == 1, "the node was training, and nobody stopped it"
+    assert "4 of 4 fleets ended" in found["error"]
+    record("Ray node cut off (network namespace)", out, undisturbed, found["since"])
+
+
+SAVE_OFTEN = """
+import sys
+if any("default_worker.py" in word for word in sys.orig_argv):
+    import creditscope.engine.loop
+    creditscope.engine.loop.CHECKPOINT_SECONDS = 0.1
+"""
+
+
+def test_a_lost_fleet_goes_on_from_its_checkpoint_in_a_shared_folder(tmp_path):
+    spec = write_tiny(tmp_path, 80)
+    sweep_here(spec, "--device", "cpu", "--out", tmp_path / "undisturbed")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SAVE_OFTEN)
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    scratch, out = tmp_path / "scratch", tmp_path / "runs"
+    driver = start(spec, "--on", "ray", "--device", "cpu", "--scratch", scratch, "--out", out, more=path)
+    wait_for(lambda: len(list(scratch.glob("*/*.safetensors"))) == 4)
+    (victim,) = fleet_workers(driver.pid)
+    os.kill(victim, signal.SIGKILL)
+    since = time.monotonic()
+    before = timings(next(scratch.iterdir()))
+    finish(driver)
+    record("Ray worker killed (-9), shared scratch", out, tmp_path / "undisturbed", since)
+    after = timings(out)
+    for name, seconds in before.items():  # what was saved is not measured again: the clock never says the same twice
+        assert len(after[name]) == 81
+        assert after[name][:2] == seconds[:2]
+    assert list(scratch.iterdir()) == []
+
+
+def timings(folder):
+    rows = {path.name: map(json.loads, path.read_text().splitlines()) for path in folder.glob("*.jsonl")}
+    return {name: [row["time_epoch"] for row in each if row["kind"] == "epoch"] for name, each in rows.items()}
 
 
 def test_a_driver_killed_is_restarted_and_does_only_the_rest(spec, undisturbed, tmp_path, cluster):

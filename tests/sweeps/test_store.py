@@ -53,9 +53,8 @@ def test_a_store_that_cannot_be_used_says_so_in_one_line(tmp_path):
 
 @pytest.mark.parametrize("missing", ["fsspec", "fsspec.core", "s3fs"])
 def test_without_the_packages_the_install_line_is_given(tmp_path, monkeypatch, missing):
-    monkeypatch.delitem(
-        import_module("fsspec.registry")._registry, "s3", raising=False
-    )  # it remembers what was imported
+    remembered = import_module("fsspec.registry")._registry
+    monkeypatch.delitem(remembered, "s3", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(BadInput, match=r"^store s3://lab/x: .*pip install 'creditscope\[remote\]'$"):
         download("s3://lab/x", ["x"], tmp_path)
