@@ -17,7 +17,10 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "figures"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"
+# The notebooks of examples/ are run when the site is built: their outputs are never stale.
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
 html_theme = "furo"
 html_title = "creditscope"
 html_static_path = ["_static"]

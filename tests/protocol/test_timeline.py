@@ -47,3 +47,14 @@ def test_depth_is_no_live_check():
 def test_the_earliest_lasting_check_alerts():
     (run,) = audit([cases.run("dfa", shape=cases.COLLAPSED)], baseline=0.3).claims[0].timelines
     assert run.alert_epoch == min(h.first for n, h in run.firings.items() if n != "depth")
+
+
+def test_runs_that_share_a_name_keep_their_own_history():
+    early, late = (
+        replace(
+            run, name="watched", header=run.header.model_copy(update={"spec": run.spec.model_copy(update={"seed": s})})
+        )
+        for s, run in ((1, grown(1, 60, 60, 60)), (2, grown(1, 1, 1, 60)))
+    )
+    found = audit([early, late]).claims[0].timelines
+    assert [(run.seed, run.firings["scale"].first) for run in found] == [(1, 1), (2, 3)]

@@ -58,6 +58,11 @@ def test_html_escapes():
     assert "<th>&lt;b&gt;</th>" in page
 
 
+def test_a_notebook_shows_the_html():
+    table = Table(("a",), (("b",),))
+    assert table._repr_html_() == table.to_html()
+
+
 def test_wrapping_keeps_words_whole_while_it_can():
     table = Table(("what", "why"), (("reference", "the norm of the gradient is small"),))
     assert table.least_width == len("reference") + 2 + len("gradient")

@@ -62,7 +62,9 @@ def timelines(cell: Cell, outcomes: Sequence[Outcome]) -> tuple[RunTimeline, ...
 
 
 def _timeline(run: RunLog, outcomes: Sequence[Outcome]) -> RunTimeline:
-    histories = {o.name: s.history for o in outcomes for s in o.per_seed if s.log == run.name}
+    # Runs that were watched without a file may share a name, and then differ in their seed.
+    mine = (run.name, run.spec.seed)
+    histories = {o.name: s.history for o in outcomes for s in o.per_seed if (s.log, s.seed) == mine}
     firings = {name: history for name, history in histories.items() if history.first is not None}
     lasting = [
         (history.first, name)

@@ -118,6 +118,9 @@ class Table:
         caption = f"<caption>{_html(self.title)}</caption>" if self.title else ""
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
     def _align(self, column: int) -> Align:
         return self.align[column] if column < len(self.align) else "left"
 
