@@ -53,6 +53,30 @@ def test_every_way_to_name_the_blocks(where):
     assert all(a is b for a, b in zip(blocks.modules, model.blocks, strict=True))
 
 
+class Stages(nn.Module):
+    """A residual net of stages, beside a list that is shorter than all of them together."""
+
+    def __init__(self, *sizes):
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+        for number, size in enumerate(sizes):
+            self.add_module(f"layer{number}", nn.Sequential(*(nn.Tanh() for _ in range(size))))
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        (Stages(2, 1, 2), ("layer0.0", "layer0.1", "layer1.0", "layer2.0", "layer2.1")),
+        (Stages(1), ("heads.0", "heads.1")),
+        (nn.Sequential(nn.Sequential(nn.Tanh(), nn.Tanh()), nn.Sequential(nn.Tanh(), nn.Tanh())), ("0", "1")),
+        (nn.ModuleDict({"only": nn.ModuleList([nn.Tanh()]), "wrap": nn.Sequential(nn.ReLU())}), ("only.0",)),
+    ],
+    ids=["stages", "a wrapper is no stage", "lists in a list", "a short list"],
+)
+def test_what_is_found(model, found):
+    assert Blocks.of(model).names == found
+
+
 def test_names_may_skip_and_mix_with_modules():
     model = resmlp()
     assert Blocks.of(model, ["blocks.0", model.blocks[2]]).names == ("blocks.0", "blocks.2")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from protocol import cases
 
 from creditscope.protocol.audit import audit
+from creditscope.records import RunSpec
 from creditscope.report.labels import name_cells
 from creditscope.report.recipe import all_runs, entry, provenance_table, recipe_table
 
@@ -51,3 +52,9 @@ def test_runs_made_alike_share_a_row(logs):
     assert rows["torch 2.12"][0] == "1"
     assert rows["torch 2.11"][0] == str(len(logs) - 1)
     assert rows["torch 2.11"][2] == "2026-01-01 to 2026-01-03"
+
+
+def test_what_an_owner_says_of_a_run_is_shown():
+    told = RunSpec(rule="mine", origin="watch", terminal_ln=False, recipe={"optimiser": "SGD lr=0.1"})
+    said = [entry(told, field) for field in ("optimiser", "schedule", "terminal_ln")]
+    assert said == ["SGD lr=0.1", "not stated", "no"]

@@ -89,3 +89,66 @@ def test_an_audit_is_the_same_twice():
     first = one()
     torch.manual_seed(99)
     assert one() == first
+
+
+class Stale(torch.autograd.Function):
+    """Sends back what an earlier batch left behind."""
+
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.module = module
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.module.left, None
+
+
+def test_a_backward_that_holds_an_earlier_batch_is_not_compared():
+    class Holds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.left = nn.Linear(6, 6), torch.randn(48, 6)
+
+        def forward(self, h):
+            return h + Stale.apply(torch.tanh(self.linear(h)), self)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6), Holds(), Holds(), nn.Linear(6, 4))
+    row = cs.audit_model(model, loader=samples(), blocks=["1", "2"], redraws=0, directions=0).logs[0].probes[0]
+    assert row.gradient_cosine is None
+    assert "writes another gradient when the samples come in another order" in row.not_measured["gradient_cosine"]
+
+
+def test_a_backward_that_fails_is_refused_in_one_line():
+    class Fails(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.left = nn.Linear(6, 6), None
+
+        def forward(self, h):
+            return h + Stale.apply(torch.tanh(self.linear(h)), self).mm(torch.eye(6))
+
+    model = nn.Sequential(nn.Linear(6, 6), Fails(), nn.Linear(6, 4))
+    model[1].left = torch.zeros(3, 3)
+    with pytest.raises(BadInput, match=r"^loss\.backward\(\) fails on this model \(RuntimeError: .*\); pass backward="):
+        cs.audit_model(model, loader=samples(), blocks=["1"], redraws=0, directions=0)
+
+
+def test_a_kink_that_is_met_exactly_hides_no_gradient():
+    """Zero-initialised branches after a ReLU: half of the stream meets the next ReLU at 0."""
+
+    class Rectified(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+            nn.init.zeros_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
+
+        def forward(self, h):
+            return torch.relu(h + self.linear(h))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), Rectified(), Rectified(), nn.Linear(8, 4))
+    log = cs.audit_model(model, loader=samples(), blocks=["2", "3"], redraws=0, directions=0).logs[0]
+    assert log.epochs[0].reference is not None

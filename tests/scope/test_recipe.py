@@ -156,6 +156,15 @@ def test_another_recipe_does_not_match():
     assert "no frozen-blocks run matches; the nearest differs in recipe" in depth.reason
 
 
+def test_runs_of_two_recipes_are_two_cells_with_two_labels():
+    logs = [
+        cs.audit_model(build(1), loader=TEST, recipe=RECIPE | {"optimiser": words}, redraws=0, directions=0).logs[0]
+        for words in ("Adam lr=0.005", "SGD lr=0.1")
+    ]
+    labels = [claim.cell.label for claim in cs.audit(logs).claims]
+    assert [("Adam lr=0.005" in label, "SGD lr=0.1" in label) for label in labels] == [(True, False), (False, True)]
+
+
 def test_a_watch_that_ends_early_is_not_finished():
     model = build(1)
     with cs.watch(model, probe=samples(), recipe={"epochs": 5}, budget=0.0, **FAST) as scope:

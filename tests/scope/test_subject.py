@@ -4,8 +4,9 @@ import copy
 
 import pytest
 import torch
-from scope.nets import Net, samples
+from scope.nets import Net, same, samples, state_of_model
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import creditscope as cs
 from creditscope.errors import BadInput
@@ -115,6 +116,21 @@ def frozen(model):
             {"credit": Says(lambda task, batch: [0 * c for c in shapes(task, batch)])},
             "wanted a credit signal, got zeros at every state for every sample; check that the adapter reads",
         ),
+        (
+            Net(),
+            {"credit": rule_credit("dfa", {"B.0": torch.zeros(4, 8)})},
+            "wanted feedback B.1 of shape (4, 8), got none; the rule feeds back through B.0, B.1, B.2: pass the run's own",
+        ),
+        (
+            Net(),
+            {"credit": rule_credit("dfa", {f"B.{level}": torch.zeros(8, 4) for level in range(3)})},
+            "wanted feedback B.0 of shape (4, 8), got (8, 4); the rule feeds back through B.0, B.1, B.2",
+        ),
+        (
+            Net(),
+            {"credit": rule_credit("bp", {"B.0": torch.zeros(1)})},
+            "wanted no feedback B.0, got (1,); the rule feeds",
+        ),
         (Net(), {"init": {"embed.weight": torch.zeros(8, 6)}}, "wanted embed.bias of shape (8,) in init, got none of"),
         (
             Net(),
@@ -145,6 +161,43 @@ def test_bad_input_is_refused_in_one_line(model, given, says):
     assert "\n" not in str(error.value)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+X, Y = samples(8)
+with FakeTensorMode():
+    # What looks like a CUDA tensor to anyone who asks, on machines without CUDA.
+    ON_CUDA = torch.empty(8, 6, device="cuda")
+
+
+@pytest.mark.parametrize("door", ["audit_model", "watch"])
+@pytest.mark.parametrize(
+    ("loader", "says"),
+    [
+        ([], "wanted at least 2 probe samples, got an empty loader; pass a loader that yields (x, y) batches"),
+        (
+            [(X, Y, Y)],
+            "wanted batches (x, y) of two tensors from the loader, got a tuple of 3 (Tensor, Tensor, Tensor)",
+        ),
+        ([(X, ("a", "b"))], "from the loader, got a tuple of 2 (Tensor, tuple); yield (inputs, targets)"),
+        ([((X, X), Y)], "from the loader, got a tuple of 2 (tuple, Tensor); yield (inputs, targets)"),
+        ((ON_CUDA, Y), "wanted inputs on cpu like the model, got them on cuda:0; move one: model.to('cuda:0')"),
+        ([{"x": ON_CUDA, "labels": Y}], "wanted inputs on cpu like the model, got them on cuda:0; move one"),
+    ],
+)
+def test_a_bad_loader_is_refused_at_both_doors(door, loader, says):
+    model = Net()
+    before = state_of_model(model)
+    with pytest.raises(BadInput) as error:
+        getattr(cs, door)(model, **{"loader" if door == "audit_model" else "probe": loader}, **FAST)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+    assert same(before, state_of_model(model))
+
+
+def test_a_model_without_values_is_refused():
+    model = nn.Sequential(nn.Linear(6, 6, device="meta"), nn.Linear(6, 4, device="meta"))
+    with pytest.raises(BadInput, match="wanted a model with values, its parameters are on the meta device; load or"):
+        cs.audit_model(model, blocks=["0"], loader=samples(), **FAST)
 
 
 def test_a_twin_whose_blocks_moved_is_refused():

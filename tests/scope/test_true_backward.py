@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from scope.nets import FeedbackNet, samples
 from torch import nn
 from torch.nn import functional
@@ -107,3 +108,48 @@ def test_a_state_given_in_is_not_written_into():
     h = -torch.ones(2, 3)
     cut.tail(dict(model.named_parameters()), 1, h, torch.zeros(2, 3))
     assert torch.equal(h, -torch.ones(2, 3))
+
+
+class Old(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 0
+
+
+old_alias, new_alias = Old.apply, Zeroed.apply
+
+
+@pytest.mark.parametrize("alias", [old_alias, new_alias, staticmethod(Old.apply).__func__])
+def test_a_function_that_is_called_by_another_name_is_inlined_too(alias):
+    class Aliased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8, dtype=torch.float64)
+
+        def forward(self, h):
+            return h + torch.tanh(alias(self.linear(h)))
+
+    torch.manual_seed(0)
+    blocks, head = nn.ModuleList(Aliased() for _ in range(3)), nn.Linear(8, 4).double()
+    model = nn.Sequential(*blocks, head)
+    x, y = torch.randn(7, 8, dtype=torch.float64), torch.randint(4, (7,))
+    task = Task.of(TrueBlocks.of(model, ["0", "1", "2"]), cross_entropy, x[:2])
+    seen = observe(task, {name: p.detach() for name, p in model.named_parameters()}, None, {}, Batch(x, y))
+    for g, wanted in zip(seen.references, plain_gradients(blocks, head, x.clone(), y), strict=True):
+        torch.testing.assert_close(g, wanted, rtol=1e-10, atol=1e-12)
+    # Outside, the function's own backward is back.
+    h = torch.ones(2, requires_grad=True)
+    alias(h).sum().backward()
+    assert not h.grad.any()
+
+
+def test_torchs_own_functions_keep_their_backward():
+    x = torch.randn(3, requires_grad=True)
+    with true_backward(nn.Linear(1, 1)):
+        y = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, x.detach().cos())

@@ -271,7 +271,7 @@ def _find(model: nn.Module) -> list[str]:
         parent = path.rpartition(".")[0]
         # The stages of a residual net stand side by side in it, each a Sequential of blocks of one kind.
         stage = path and isinstance(module, nn.Sequential) and not isinstance(named[parent], _LISTS)
-        key = (f"{parent}.*" if stage else path, *kinds)
+        key = (f"{parent}.*" if stage else path, kinds.pop())
         found.setdefault(key, []).extend(f"{path}.{name}" if path else name for name, _ in children)
     # A Sequential of one child is a wrapper; a ModuleList of one is a list that happens to be short.
     lists = [

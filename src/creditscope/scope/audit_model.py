@@ -13,7 +13,7 @@ from creditscope.errors import BadInput
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.records import EndRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
-from creditscope.scope.found import as_found, plain_model
+from creditscope.scope.found import as_found, device_of, plain_model
 from creditscope.scope.measure import (
     correct_fields,
     dear_row,
@@ -119,7 +119,7 @@ def model_log(
         dear: Whether the dear set is measured.
     """
     inner = plain_model(model)
-    autocast = torch.is_autocast_enabled(next(inner.parameters()).device.type)
+    autocast = torch.is_autocast_enabled(device_of(inner).type)
     with as_found(inner):
         subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed)
         start = initial(subject, init)

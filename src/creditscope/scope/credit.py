@@ -55,6 +55,23 @@ class RuleCredit:
         """What the rule delivers."""
         return self.rule.deliver(task, params, self.feedback, batch)
 
+    def require_feedback(self, task: Task) -> None:
+        """Refuse feedback that is not what the rule feeds back through.
+
+        Args:
+            task: The cut model.
+        """
+        params = {name: p.detach() for name, p in task.blocks.model.named_parameters()}
+        wanted = {name: spread.shape for name, spread in self.rule.spreads(task, params).items()}
+        got = {name: tuple(matrix.shape) for name, matrix in self.feedback.items()}
+        odd = next((name for name in sorted({*wanted, *got}) if wanted.get(name) != got.get(name)), None)
+        if odd is not None:
+            asked = f"feedback {odd} of shape {wanted[odd]}" if odd in wanted else f"no feedback {odd}"
+            raise BadInput(
+                f"wanted {asked}, got {got.get(odd, 'none')}; the rule feeds back through "
+                f"{', '.join(wanted) or 'no matrix'}: pass the run's own"
+            )
+
 
 def rule_credit(rule: str | CreditRule, feedback: Mapping[str, Tensor] | None = None) -> RuleCredit:
     """The credit of one of our rules.

@@ -48,7 +48,10 @@ def device_of(model: nn.Module) -> torch.device:
             f"wanted a model on one device, its parameters are on {', '.join(sorted(map(str, devices)))}; "
             "move it to one"
         )
-    return next(iter(devices))
+    device = next(iter(devices))
+    if device.type == "meta":
+        raise BadInput("wanted a model with values, its parameters are on the meta device; load or initialise it")
+    return device
 
 
 @contextmanager

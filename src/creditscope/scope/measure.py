@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from creditscope.blocks import Params, Snapshot
+from creditscope.blocks import Batch, Params, Snapshot
 from creditscope.errors import BadInput, NotMeasured
 from creditscope.probes.cheap import epoch_fields, sample_numbers, summarise
 from creditscope.probes.dear import measure_dear
 from creditscope.probes.functional.cosine import cosines
+from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.functional.movement import movement
 from creditscope.probes.guards import samples_are_independent
 from creditscope.probes.probe import exact_twin, numbers
@@ -32,6 +33,11 @@ _STEP = 1e-4
 _AGREES = 0.98
 # Rounding in float32 or bfloat16 leaves more than this of a gradient's direction.
 _BACKPROP = 0.99
+_SAME_GRADIENT = 0.95
+ORDER_MATTERS = (
+    "loss.backward() writes another gradient when the samples come in another order: the model holds something of an "
+    "earlier batch; pass backward=... that hands it this one, or the credit adapter of its library"
+)
 UNLIKE_SHAPES = "states differ in shape: growth is taken on the RMS per element"
 
 
@@ -134,6 +140,9 @@ def dear_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int
         keep_draws: Whether null values go into the row.
     """
     row = measure_dear(snapshot, redraws, directions, keep_draws)
+    if snapshot.grads is not None and subject.backward is None and not _order_is_free(subject, snapshot):
+        reasons = row.not_measured | {"gradient_cosine": ORDER_MATTERS}
+        row = row.model_copy(update={"gradient_cosine": None, "not_measured": reasons})
     if subject.claims_backprop:
         _require_backprop(subject, row)
     if not isinstance(subject.credit, BackwardCredit) or not subject.credit.feedback:
@@ -227,6 +236,21 @@ def require_true_reference(snapshot: Snapshot, looked: Looked) -> None:
                 f"loss (cosine {agreement:.3f}): no_grad, .data or a rounding step hides it; "
                 "audit a differentiable twin"
             )
+
+
+def _order_is_free(subject: Subject, snapshot: Snapshot) -> bool:
+    """Whether the backward pass writes the same for the same samples in reverse, as the gradient of a mean does."""
+    assert snapshot.train is not None
+    turned = Batch(*(part.flip(0) for part in snapshot.train))
+    with torch.random.fork_rng([]):
+        parts = []
+        for batch in (snapshot.train, turned):
+            torch.default_generator.manual_seed(0)
+            parts.append(subject.own_gradients(batch) or {})
+    one, two = parts
+    if not any(bool(grad.any()) for grad in one.values()):
+        return True
+    return float(joint_cosine(list(one.values()), [two[name] for name in one])) > _SAME_GRADIENT
 
 
 def _require_backprop(subject: Subject, row: ProbeRow) -> None:

@@ -85,6 +85,8 @@ class Subject:
                 "number the classes from 0, or pass loss_fn=..."
             )
         task = Task.of(cut, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
+        if isinstance(credit, RuleCredit):
+            credit.require_feedback(task)
         few = Batch(data.probe.x[:PROBE_BATCH], data.probe.y[:PROBE_BATCH])
         shuffles = isinstance(credit, BackwardCredit) and credit.feedback
         return cls(
@@ -178,7 +180,7 @@ class Subject:
             step=step,
             trained=frozenset(name for name, p in self.model.named_parameters() if p.requires_grad),
             train=train,
-            grads=self._own_gradients(train) if dear else None,
+            grads=self.own_gradients(train) if dear else None,
             # Readouts are fitted on one half of what the loader gave and tested on the other.
             fit=Batch(kept.x[half:], kept.y[half:]) if fits else None,
             test=Batch(kept.x[:half], kept.y[:half]) if fits else None,
@@ -200,8 +202,12 @@ class Subject:
     def _feedback(self) -> Feedback:
         return self.credit.feedback if isinstance(self.credit, RuleCredit) else {}
 
-    def _own_gradients(self, train: Batch) -> dict[str, Tensor] | None:
-        """What the user's own backward writes into ``.grad``; None where one of our rules is asked instead."""
+    def own_gradients(self, train: Batch) -> dict[str, Tensor] | None:
+        """What the user's own backward writes into ``.grad``; None where one of our rules is asked instead.
+
+        Args:
+            train: The samples.
+        """
         if isinstance(self.credit, RuleCredit) and self.backward is None and not self.claims_backprop:
             return None
         with spared_gradients(self.model):
