@@ -5,7 +5,9 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= demo
 
-.PHONY: help demo test test-peers test-all check bench docs clean
+FUZZ_SECONDS ?= 60
+
+.PHONY: help demo test test-peers test-all check audit-deps fuzz bench docs clean
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
@@ -40,11 +42,19 @@ test-peers: .venv/all  ## run the tests against other people's packages: trainer
 test-all: .venv/all  ## run every test, those that need Ray and the slow ones too (a GPU apart)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu"
 
-check: .venv/dev  ## ruff, mypy (strict) and the import contracts
+check: .venv/dev  ## ruff, mypy (strict), the import contracts and the licences
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/licences.py
+
+audit-deps: .venv/dev  ## known vulnerabilities of the installed packages (asks a service on the net)
+	$(INSTALL) pip-audit
+	$(BIN)/pip-audit --skip-editable
+
+fuzz: .venv/all  ## search every loader for inputs that break it, FUZZ_SECONDS=60 each
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
 bench: .venv/core  ## the fleet against a plain loop, side by side in one run
 	$(BIN)/python benchmarks/fleet.py
