@@ -49,9 +49,9 @@ check: .venv/dev  ## ruff, mypy (strict), the import contracts and the licences
 	$(BIN)/lint-imports
 	$(BIN)/python tools/licences.py
 
-audit-deps: .venv/dev  ## known vulnerabilities of the installed packages (asks a service on the net)
+audit-deps: .venv/dev  ## known vulnerabilities of the pinned packages (asks a service on the net; fails without it)
 	$(INSTALL) pip-audit
-	$(BIN)/pip-audit --skip-editable
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 fuzz: .venv/all  ## search every loader for inputs that break it, FUZZ_SECONDS=60 each
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
