@@ -22,8 +22,12 @@ def offline(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     import wandb
 
+    def written():
+        wandb.teardown()  # its own process writes the file, and has written it when it ends
+        return [parse(path) for path in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))]
+
     wandb.teardown()
-    yield lambda: [parse(path) for path in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))]
+    yield written
     wandb.teardown()
 
 

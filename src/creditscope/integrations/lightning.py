@@ -3,7 +3,7 @@
 from typing import Any, final
 
 from creditscope.integrations.sink import missing
-from creditscope.integrations.watched import Watch, Watched, decay_of
+from creditscope.integrations.watched import Watch, Watched
 from creditscope.protocol.audit import Audit, Logs
 from creditscope.scope.watch import Scope
 
@@ -32,7 +32,7 @@ class CreditScopeCallback(Callback):  # type: ignore[misc]
         self._watched = Watched(watch)
         self._accuracy, self._train_loss = accuracy, train_loss
         self._validated = False
-        self._steps, self._decay = 0, 0.0
+        self._steps = 0
 
     @property
     def scope(self) -> Scope:
@@ -51,13 +51,13 @@ class CreditScopeCallback(Callback):  # type: ignore[misc]
             self._watched.start(pl_module, trainer.current_epoch)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """Read the decay before a scheduler changes it."""
-        self._decay = decay_of(optimizer)
+        """Read the rate that this step uses."""
+        self._watched.stepping(optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count the optimiser steps; a batch of accumulated gradients has none."""
         if trainer.global_step > self._steps:
-            self._watched.step(self._decay)
+            self._watched.step()
         self._steps = trainer.global_step
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -69,9 +69,8 @@ class CreditScopeCallback(Callback):  # type: ignore[misc]
         metrics = trainer.callback_metrics
         # Metrics of an earlier validation stay there: they are not this epoch's.
         accuracy = self._watched.number(self._accuracy, metrics) if self._validated else None
-        lr = trainer.optimizers[0].param_groups[0]["lr"] if trainer.optimizers else None
         self._validated = False
-        if self._watched.epoch(accuracy, self._watched.number(self._train_loss, metrics), lr):
+        if self._watched.epoch(accuracy, self._watched.number(self._train_loss, metrics)):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

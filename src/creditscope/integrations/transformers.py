@@ -3,7 +3,7 @@
 from typing import Any, final
 
 from creditscope.integrations.sink import missing
-from creditscope.integrations.watched import Watch, Watched, decay_of
+from creditscope.integrations.watched import Watch, Watched
 from creditscope.protocol.audit import Audit, Logs
 from creditscope.scope.watch import Scope
 
@@ -49,8 +49,9 @@ class CreditScopeCallback(TrainerCallback):  # type: ignore[misc]
             self._watched.start(kwargs["model"], int(state.epoch or 0))
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count an optimiser step, before the scheduler changes the rate."""
-        self._watched.step(decay_of(kwargs["optimizer"]))
+        """Count an optimiser step; the scheduler comes after it."""
+        self._watched.stepping(kwargs["optimizer"])
+        self._watched.step()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take a look, unless the Trainer is about to log or evaluate: then after that."""
@@ -78,6 +79,5 @@ class CreditScopeCallback(TrainerCallback):  # type: ignore[misc]
         # Only what came since the epoch before: older metrics are not this epoch's.
         metrics, self._metrics, self._awaited = self._metrics, {}, None
         number = self._watched.number
-        lr = number("learning_rate", metrics) if "learning_rate" in metrics else None
-        if self._watched.epoch(number(self._accuracy, metrics), number(self._train_loss, metrics), lr):
+        if self._watched.epoch(number(self._accuracy, metrics), number(self._train_loss, metrics)):
             control.should_training_stop = True

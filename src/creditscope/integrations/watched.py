@@ -25,6 +25,8 @@ class Watched:
         self._watch = watch
         self._scope: Scope | None = None
         self._open = False
+        self._lr: float | None = None
+        self._decay = 0.0
         self._asked: set[str] = set()
         self._seen: set[str] = set()
 
@@ -48,26 +50,29 @@ class Watched:
         self._scope.__enter__()
         self._open = True
 
-    def step(self, decay: float) -> None:
-        """One optimiser step is done.
+    def stepping(self, optimizer: Any) -> None:
+        """Read the rate and the decay of a step, before a scheduler changes them.
 
         Args:
-            decay: Share of the weights that decoupled decay took off.
+            optimizer: The optimiser.
         """
-        if self._open:
-            self.scope.step(decay)
+        self._lr, self._decay = float(optimizer.param_groups[0]["lr"]), decay_of(optimizer)
 
-    def epoch(self, accuracy: float | None, train_loss: float | None, lr: float | None) -> bool:
+    def step(self) -> None:
+        """An optimiser step is done."""
+        if self._open:
+            self.scope.step(self._decay)
+
+    def epoch(self, accuracy: float | None, train_loss: float | None) -> bool:
         """An epoch is done; True when an alert says that training should stop.
 
         Args:
             accuracy: The user's accuracy.
             train_loss: The user's training loss.
-            lr: The learning rate.
         """
         if self._open:
             try:
-                self.scope.epoch(accuracy, train_loss, lr)
+                self.scope.epoch(accuracy, train_loss, self._lr)
             except Stopped:
                 return True
         return False
@@ -100,10 +105,10 @@ class Watched:
 
 
 def decay_of(optimizer: Any) -> float:
-    """Share of the weights that an optimiser's next step takes off by decoupled decay: only AdamW has it.
+    """Share of the weights that a step of an optimiser takes off by decoupled decay: only AdamW has it.
 
     Args:
-        optimizer: The optimiser, as it is before its step.
+        optimizer: The optimiser.
     """
     inner = getattr(optimizer, "optimizer", optimizer)  # trainers wrap it
     if not isinstance(inner, torch.optim.AdamW):
