@@ -53,5 +53,7 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo(f"creditscope: {message}", err=True)
+    from creditscope.records.table import visible
+
+    typer.echo(f"creditscope: {visible(message, keep='')}", err=True)
     sys.exit(2)

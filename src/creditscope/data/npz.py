@@ -12,6 +12,7 @@ import numpy as np
 from creditscope.data.dataset import Array, Dataset, Splits, make_dataset
 from creditscope.data.files import unreadable
 from creditscope.errors import BadFile, BadInput
+from creditscope.records.table import visible
 
 # Unpacked bytes of all arrays read from one file: 1.4 million colour images of 32 by 32.
 MAX_BYTES = 2**32
@@ -68,7 +69,7 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, Array]:
 def _member(path: Path, archive: zipfile.ZipFile, key: str) -> zipfile.ZipInfo:
     names = archive.namelist()
     if f"{key}.npy" not in names:
-        present = ", ".join(sorted(name.removesuffix(".npy") for name in names)[:8]) or "nothing"
+        present = ", ".join(visible(name.removesuffix(".npy")[:40], keep="") for name in sorted(names)[:8]) or "nothing"
         raise BadInput(f"{path}: has no {key} (it holds {present}); save it with numpy.savez(file, {key}=...)")
     return archive.getinfo(f"{key}.npy")
 
