@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,27 @@ def test_a_copy_is_read_once_and_said(folder):
     assert len(loaded.logs) == 2
     assert loaded.skipped == ()
     assert any("the same run stands in dfa.jsonl too" in problem for log in loaded.logs for problem in log.problems)
+
+
+def test_a_copy_that_goes_away_while_it_is_compared_is_no_copy(folder):
+    copy = folder / "copy.jsonl"
+    shutil.copy(folder / "inner" / "dfa.jsonl", copy)
+
+    def lose(log):
+        if log.name == "dfa.jsonl":
+            copy.unlink()
+        return log
+
+    loaded = load_logs([folder], reduce=lose)
+    assert [skipped.why.split(",")[1] for skipped in loaded.skipped] == [" which is judged instead"]
+
+
+def test_logs_at_hand_come_first_and_are_not_reduced(folder):
+    (held,) = load_logs([folder / "inner"]).logs
+    loaded = load_logs([folder], reduce=lambda log: replace(log, epochs=()), held=[held])
+    assert loaded.logs[0].epochs == held.epochs
+    assert any("the same run stands in dfa.jsonl too" in problem for problem in loaded.logs[0].problems)
+    assert [len(log.epochs) for log in loaded.logs[1:]] == [0]
 
 
 def test_of_two_logs_of_one_run_the_one_that_got_further_is_kept(folder):

@@ -200,13 +200,19 @@ def _same(a: _Found, b: _Found) -> bool:
     if a.reach != b.reach:
         return False
     ours, theirs = _whole(a), _whole(b)
+    if ours is None or theirs is None:
+        return False
     return (ours.epochs, ours.probes, ours.end) == (theirs.epochs, theirs.probes, theirs.end)
 
 
-def _whole(found: _Found) -> RunLog:
+def _whole(found: _Found) -> RunLog | None:
+    """The log as it stands in its file; None when the file has gone or was written over since."""
     if found.path is None:
         return found.log
-    return next(log for log in read_file(found.path) if log.name == found.log.name)
+    try:
+        return next((log for log in read_file(found.path) if log.name == found.log.name), None)
+    except CreditscopeError:
+        return None
 
 
 def _without_name(message: str, name: str) -> str:
