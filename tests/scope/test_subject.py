@@ -119,7 +119,7 @@ def frozen(model):
         (
             Net(),
             {"credit": rule_credit("dfa", {"B.0": torch.zeros(4, 8)})},
-            "wanted feedback B.1 of shape (4, 8), got none; the rule feeds back through B.0, B.1, B.2: pass the run's own",
+            "wanted feedback B.1 of shape (4, 8), got none; the rule feeds back through B.0, B.1, B.2: pass the run's",
         ),
         (
             Net(),
