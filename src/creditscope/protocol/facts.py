@@ -110,7 +110,7 @@ class RunFacts:
         probe = self.header.spec.probe
         return probe.batch if probe is not None and probe.batch else PUBLISHED_PROBE_SIZE
 
-    @property
+    @cached_property
     def exact(self) -> tuple[bool, ...]:
         """Whether the credit at each state is exact by construction; all False where the log does not say."""
         if self.header.exact is not None:

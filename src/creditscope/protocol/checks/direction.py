@@ -139,14 +139,14 @@ class Direction(Check):
         """The deep blocks at the run's last probe, and when the run fired."""
         probe = last_probe(run)
         blocks = read_blocks(facts, probe, epoch_row(run, probe))
-        return Reading(probe.epoch if probe is not None else None, blocks, self._history(run, facts))
+        return Reading(probe.epoch if probe is not None else None, blocks, self._history(run, facts, probe, blocks))
 
     def fires(self, facts: RunFacts, probe: ProbeRow, row: EpochRow | None) -> bool:
         """Whether one run's probe, taken alone, fires."""
-        blocks = read_blocks(facts, probe, row)
-        return (
-            self._evidence(self._test([blocks])).ruling(self.threshold, self.side) is Ruling.FIRES if blocks else False
-        )
+        return self._fires(read_blocks(facts, probe, row))
+
+    def _fires(self, blocks: list[BlockCredit]) -> bool:
+        return bool(blocks) and self._evidence(self._test([blocks])).ruling(self.threshold, self.side) is Ruling.FIRES
 
     def _test(self, credits: list[list[BlockCredit]]) -> list[BlockTest]:
         """Raw tests per block, then Holm over those that could be tested."""
@@ -206,7 +206,9 @@ class Direction(Check):
             history = History(first=reading.epoch)
         return SeedOutcome(run.spec.seed, run.name, reading.epoch, ruling, evidence, history)
 
-    def _history(self, run: RunLog, facts: RunFacts) -> History:
+    def _history(
+        self, run: RunLog, facts: RunFacts, last: ProbeRow | None, blocks_of_last: list[BlockCredit]
+    ) -> History:
         """Firing counts from the third firing probe in a row on; the untrained net is not asked."""
         fired: list[tuple[int, bool]] = []
         row_of = {row.epoch: row for row in run.epochs}
@@ -214,7 +216,8 @@ class Direction(Check):
         for probe in run.probes:
             if probe.epoch == 0 or probe.null is None:
                 continue
-            streak = streak + 1 if self.fires(facts, probe, row_of.get(probe.epoch)) else 0
+            blocks = blocks_of_last if probe is last else read_blocks(facts, probe, row_of.get(probe.epoch))
+            streak = streak + 1 if self._fires(blocks) else 0
             fired.append((probe.epoch, streak >= PROBES_IN_A_ROW))
         return History.of(fired)
 
