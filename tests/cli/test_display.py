@@ -1,7 +1,6 @@
 """What training shows: a plan, a bar on a terminal only, alerts, and a summary."""
 
 import io
-from types import SimpleNamespace
 
 import pytest
 from cases import specs as cases
@@ -30,15 +29,14 @@ def screen(monkeypatch):
 
 
 def fleet_of(method):
-    run = spec(method)
-    return SimpleNamespace(spec=run, specs=[run])
+    return [spec(method)]
 
 
 def test_a_bar_on_a_terminal_names_fleet_and_epoch(screen):
     shown, text = screen(terminal=True)
     first, second = fleet_of("bp"), fleet_of("dfa")
     with shown:
-        shown.plan([first.specs, second.specs], 2)
+        shown.plan([first, second], 2)
         shown.stage(first, 1, "train")
         shown.step(first)
         shown.stage(second, 2, "probe")
@@ -50,7 +48,7 @@ def test_a_bar_on_a_terminal_names_fleet_and_epoch(screen):
 def test_no_bar_in_a_file(screen):
     shown, text = screen(terminal=False)
     with shown:
-        shown.plan([fleet_of("bp").specs], 1)
+        shown.plan([fleet_of("bp")], 1)
         shown.stage(fleet_of("bp"), 1, "train")
     assert text.getvalue() == ""
 

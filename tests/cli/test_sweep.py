@@ -1,5 +1,7 @@
 """The sweep verb: the plan first, then the runs; mistakes are one line before anything starts."""
 
+import re
+
 import numpy as np
 import pytest
 import typer
@@ -28,6 +30,9 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(spec, tmp_path):
     assert result.exit_code == 0
     assert "4 runs in 2 fleet(s)" in result.stdout
     assert "the largest fleet takes about" in result.stdout
+    assert re.search(
+        r"^about \d+ s one after another on this cpu, by a short calibration$", result.stdout, re.MULTILINE
+    )
     assert "nothing was trained (--dry-run)" in result.stdout
     assert not out.exists()
 
@@ -35,7 +40,10 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(spec, tmp_path):
 def test_a_sweep_prints_its_plan_first_and_is_done_once(spec, tmp_path):
     first = call(spec, "--device", "cpu", "--out", tmp_path, "--fleet-size", 3)
     assert first.exit_code == 0
-    assert first.stdout.index("4 runs in 2 fleet(s)") < first.stdout.index("accuracy")
+    plan, told = first.stdout.split("by a short calibration\n")
+    assert "4 runs in 2 fleet(s)" in plan
+    assert "the largest fleet takes about" in plan
+    assert "accuracy" in told
     assert f"4 logs in {tmp_path}; next: creditscope audit {tmp_path}" in first.stdout
     assert "2 of 2 fleets ended: fleet 2, 2 runs finished" in first.stderr
     assert list(ends(tmp_path).values()) == [["finished"]] * 4

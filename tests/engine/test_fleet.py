@@ -1,5 +1,8 @@
 """The fleet against a plain loop over one run at a time, whose gradients are written out by hand."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from cases import fleets
@@ -197,3 +200,24 @@ def test_order_of_the_specs_does_not_matter():
 def test_the_dtype_is_the_runs_own():
     made = Fleet([spec("bp", dtype="float32")], features(), fleets.default_model, fleets.CPU)
     assert {p.dtype for p in made.params.values()} == {torch.float32}
+
+
+def test_a_fleet_goes_when_its_last_user_does():
+    """Its memory must be there for the next fleet at once, not when the collector comes by."""
+    made, _ = fleets.trained([spec("bp")], epochs=1)
+    made.evaluate(), made.summaries(), made.movements()
+    gone = weakref.ref(made)
+    gc.disable()
+    try:
+        del made
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_rewound_fleet_trains_as_a_new_one():
+    runs = [spec("bp"), spec("dfa-rms")]
+    made, losses = fleets.trained(runs)
+    made.rewind()
+    again = [made.train_epoch(epoch) for epoch in range(1, fleets.EPOCHS + 1)]
+    assert torch.equal(torch.stack(again), torch.stack(losses))

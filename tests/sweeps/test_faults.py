@@ -93,6 +93,40 @@ def test_a_full_disk(spec, undisturbed, tmp_path):
     resume(spec, tmp_path, "disk full (file size limit)", undisturbed, since)
 
 
+SMALL_DISK = """
+mount -t tmpfs -o size=$1 none $2 && shift
+out=$1 copy=$2; shift 2
+"$@" --out $out; echo "exit $?"
+mount -o remount,size=50m $out
+"$@" --out $out --resume 2>/dev/null || echo "no resume"
+cp $out/* $copy
+mount -o remount,ro $out
+"$@" --out $out --resume; echo "exit $?"
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_really_full_and_then_read_only(spec, undisturbed, tmp_path):
+    """A small file system of its own: needs Linux that lets a user make namespaces, as most do."""
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    for folder in (disk, copy):
+        folder.mkdir()
+    room = sum(path.stat().st_size for path in undisturbed.glob("*.*")) // 2
+    command = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", SMALL_DISK, "bash", room, disk, copy]
+    since = time.monotonic()
+    done = subprocess.run(
+        [*map(str, command), *sweep_command(spec, *HERE)], text=True, timeout=120, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ).stdout  # fmt: skip
+    assert "Traceback" not in done
+    full, read_only = [line for line in done.splitlines() if line.startswith("creditscope: ")]
+    assert "No space left on device" in full
+    assert "kept" in full
+    assert "Read-only file system" in read_only
+    assert [line for line in done.splitlines() if line.startswith(("exit", "no resume"))] == ["exit 2", "exit 2"]
+    record("disk full (small file system)", copy, undisturbed, since)
+
+
 @pytest.mark.parametrize("folder", ["/proc/self", "/proc/sys/runs"])
 def test_a_folder_that_cannot_be_written(spec, folder):
     done = sweep_here(spec, *HERE, "--out", folder, code=2)
@@ -106,9 +140,15 @@ def test_two_writers(spec, undisturbed, tmp_path):
     os.kill(first.pid, signal.SIGSTOP)  # it holds the folder, however slow this machine is
     try:
         second = sweep_here(spec, *HERE, "--resume", "--out", tmp_path, code=2)
+        audit = subprocess.run(
+            [sys.executable, "-m", "creditscope", "audit", tmp_path], capture_output=True, text=True, timeout=60,
+            env=environment(),
+        )  # fmt: skip
     finally:
         os.kill(first.pid, signal.SIGCONT)
     assert "another creditscope is training there; wait or choose another" in last_line(second.stderr)
+    assert audit.returncode == 0, "a sweep can be judged while it runs"
+    assert "bp" in audit.stdout
     assert first.communicate(timeout=60)
     assert first.returncode == 0
     record("two sweeps on one folder", tmp_path, undisturbed, since)

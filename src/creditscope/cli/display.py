@@ -16,7 +16,6 @@ from creditscope.records.labels import labels_of
 from creditscope.records.table import Table
 
 if TYPE_CHECKING:
-    from creditscope.engine.fleet import Fleet
     from creditscope.engine.loop import OnRow
 
 _DOING = {"train": "training", "measure": "measuring", "probe": "probing"}
@@ -58,11 +57,12 @@ class TrainDisplay:
         text = f"{runs} of {total_runs} runs in {self._fleets} fleet(s)" if runs else "nothing left to train"
         self._progress.update(self._task, total=steps, description=text)
 
-    def stage(self, fleet: "Fleet", epoch: int, doing: str) -> None:
+    def stage(self, members: Sequence[RunSpec], epoch: int, doing: str) -> None:
         """Say what is being done."""
-        if fleet.spec.run_id not in self._seen:
-            self._seen.append(fleet.spec.run_id)
-        where = f"fleet {len(self._seen)}/{self._fleets}: {len(fleet.specs)} runs, epoch {epoch}/{fleet.spec.epochs}"
+        if members[0].run_id not in self._seen:
+            self._seen.append(members[0].run_id)
+        number = self._seen.index(members[0].run_id) + 1
+        where = f"fleet {number}/{self._fleets}: {len(members)} runs, epoch {epoch}/{members[0].epochs}"
         self._progress.update(self._task, description=f"{where}, {_DOING[doing]}")
 
     def watch(self, mode: str) -> "OnRow":
@@ -87,7 +87,7 @@ class TrainDisplay:
         """A line above the bar."""
         self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def step(self, fleet: "Fleet") -> None:
+    def step(self, members: Sequence[RunSpec]) -> None:
         """Move the bar."""
         self._progress.advance(self._task)
 

@@ -37,9 +37,7 @@ def sweep(
     ] = None,
     retries: Annotated[int, typer.Option(min=0, help="With --on ray: how often a lost fleet is run again.")] = 3,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs that --out already holds.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan, with the time from a short calibration, and stop.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
     """Train a sweep. Finished runs are never done again; a changed setting is a new run.
 
@@ -88,9 +86,13 @@ def sweep(
         )
         typer.echo(plan_text([job.specs for job in plan.jobs]))
         typer.echo(_more(plan, max((fleet_bytes(job.specs) for job in plan.jobs), default=0)))
-        if dry_run:
+        if on == "local" or device == "cpu" or dry_run:
             seconds = sweep_seconds(plan, where)
-            typer.echo(f"about {seconds:.0f} s one after another on this {where.type}; nothing was trained (--dry-run)")
+            typer.echo(f"about {seconds:.0f} s one after another on this {where.type}, by a short calibration")
+        else:
+            typer.echo("how long it takes is not known before its fleets run: the cluster's devices are not here")
+        if dry_run:
+            typer.echo("nothing was trained (--dry-run)")
             return
         display = stack.enter_context(SweepDisplay(plan))
         if on == "local":

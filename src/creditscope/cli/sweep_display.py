@@ -10,7 +10,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from creditscope.records import RunSpec
 
 if TYPE_CHECKING:
-    from creditscope.engine.fleet import Fleet
     from creditscope.sweeps.job import FleetJob, Outcome
     from creditscope.sweeps.sweep import SweepPlan
 
@@ -77,12 +76,12 @@ class SweepDisplay:
     def plan(self, fleets: Sequence[Sequence[RunSpec]], total_runs: int) -> None:
         """One fleet of the sweep is about to be trained; the bar counts the whole sweep."""
 
-    def stage(self, fleet: "Fleet", epoch: int, doing: str) -> None:
+    def stage(self, members: Sequence[RunSpec], epoch: int, doing: str) -> None:
         """Say how far the fleet is."""
-        text = f"fleet {self._ended + 1}/{self._fleets}: epoch {epoch}/{fleet.spec.epochs}"
+        text = f"fleet {self._ended + 1}/{self._fleets}: epoch {epoch}/{members[0].epochs}"
         self._progress.update(self._task, description=text)
 
-    def step(self, fleet: "Fleet") -> None:
+    def step(self, members: Sequence[RunSpec]) -> None:
         """One optimiser step; the bar counts runs."""
 
     def note(self, line: str) -> None:

@@ -61,6 +61,7 @@ def train(
     from creditscope.cli.display import TrainDisplay, plan_text, summary_text
     from creditscope.data import load_data
     from creditscope.integrations.sink import log_to as open_sinks
+    from creditscope.integrations.sink import sink_names
     from creditscope.sweeps.local import train as train_specs
     from creditscope.sweeps.pack import pack
     from creditscope.sweeps.presets import build_specs
@@ -68,6 +69,7 @@ def train(
 
     chosen = find_preset(preset)
     changes = parse_settings(set_ or [])
+    sinks_asked = sink_names([] if log_to is None else log_to)
     if epochs is not None:
         changes["epochs"] = str(epochs)
     dataset = load_data(data or chosen.data, data_dir)
@@ -83,7 +85,7 @@ def train(
         sinks(header, row)
         return judge(header, row) if judge is not None else None
 
-    with open_sinks([] if log_to is None else log_to, out, display.note) as sinks, display:
+    with open_sinks(sinks_asked, out, display.note) as sinks, display:
         logs = train_specs(specs, out, data=dataset, device=device, resume=resume, on_row=on_row, progress=display)
     typer.echo(summary_text(logs))
     typer.echo(f"{len(logs)} logs in {out}; next: creditscope audit {out}")

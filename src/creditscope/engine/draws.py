@@ -1,6 +1,5 @@
 """The batches of a fleet: order, crops and targets of every run, each drawn from the run's own streams."""
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -14,8 +13,6 @@ from creditscope.data.order import epoch_crops, epoch_order, random_targets
 from creditscope.engine.step import dtype_of
 from creditscope.errors import BadInput
 from creditscope.records import RunSpec
-
-_THREADS = min(8, os.cpu_count() or 1)
 
 
 class Draws:
@@ -87,9 +84,8 @@ class Draws:
 
     def _draw(self, epoch: int) -> list[Tensor]:
         """Order and crops of an epoch, stacked over seeds, in the smallest integers that hold them."""
-        with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-            drawn = pool.map(lambda seed: self._draw_one(seed, epoch), self._seeds)
-            return [torch.stack(column) for column in zip(*drawn, strict=True)]
+        drawn = [self._draw_one(seed, epoch) for seed in self._seeds]
+        return [torch.stack(column) for column in zip(*drawn, strict=True)]
 
     def _draw_one(self, seed: int, epoch: int) -> list[Tensor]:
         draws = [epoch_order(seed, epoch, len(self._data.x_train), self._batch).to(torch.int32)]

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import torch
-
 from creditscope.engine.fleet import Fleet
 from creditscope.probes.dear import measure_dear
 from creditscope.probes.schedule import dear_epochs, is_dear
@@ -42,15 +40,25 @@ def estimate(fleet: Fleet) -> Estimate:
         fleet: A fleet to throw away afterwards.
     """
     epochs = fleet.spec.epochs or 0
-    fleet.train_epoch(1, steps=WARM_STEPS)
-    timed = min(TIMED_STEPS, fleet.steps_per_epoch)
-    step = _seconds(fleet, lambda: fleet.train_epoch(1, steps=timed)) / timed
+    step = step_seconds(fleet)
     measure = _seconds(fleet, lambda: (fleet.evaluate(), fleet.summaries()))
     probe = 0.0
     for group in fleet.groups:
         each = _seconds(fleet, partial(_dear, fleet, group.start))
         probe += each * sum(_dear_count(fleet, run, epochs) for run in range(group.start, group.stop))
     return Estimate(step * fleet.steps_per_epoch * epochs, measure * (epochs + 1), probe)
+
+
+def step_seconds(fleet: Fleet) -> float:
+    """Seconds that a step of the whole fleet takes. The fleet is moved on by some steps: ``rewind`` it.
+
+    Args:
+        fleet: The fleet.
+    """
+    timed = min(TIMED_STEPS, fleet.steps_per_epoch)
+    with fleet.turn():
+        fleet.train_epoch(1, steps=WARM_STEPS)
+        return _seconds(fleet, lambda: fleet.train_epoch(2, steps=timed)) / timed
 
 
 def _dear(fleet: Fleet, run: int) -> None:
@@ -65,13 +73,8 @@ def _dear_count(fleet: Fleet, run: int, epochs: int) -> int:
 
 
 def _seconds(fleet: Fleet, work: Callable[[], object]) -> float:
-    _wait(fleet)
+    fleet.wait()
     began = time.monotonic()
     work()
-    _wait(fleet)
+    fleet.wait()
     return time.monotonic() - began
-
-
-def _wait(fleet: Fleet) -> None:
-    if fleet.device.type == "cuda":
-        torch.cuda.synchronize()

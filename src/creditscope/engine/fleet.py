@@ -91,17 +91,44 @@ class Fleet:
         self.loss_sum = torch.zeros(len(self.specs), device=device, dtype=torch.float64)
         self.matrices = weight_matrices(self.task.blocks, self.parts)
         self.fused = fused
-        self._assign = [Fused(self._assigner(group)) if fused else self._assigner(group) for group in self.groups]
+        assigners = [_assigner(group, self.task) for group in self.groups]
+        self._assign = [Fused(assign) for assign in assigners] if fused else assigners
         self._lanes = Lanes(len(self.groups), device)
-        self._train = Recorded(self._step, device, self._live)
-        self._evaluate = Recorded(self._scores, device)
-        self._summarise = Recorded(self._summaries, device)
-        self._move = Recorded(self._movements, device)
+        # They are handed this fleet's methods at each call: a fleet that held them would outlive its last user.
+        self._train: Recorded[None] = Recorded(device)
+        self._evaluate: Recorded[Scores] = Recorded(device)
+        self._summarise: Recorded[list[Summary]] = Recorded(device)
+        self._move: Recorded[Tensor] = Recorded(device)
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.wait()
 
     @property
     def path(self) -> str:
         """How the steps are run: ``graph`` on CUDA, else ``stacked``; ``fused`` behind it where they are compiled."""
         return ("graph" if records(self.device) else "stacked") + (", fused" if self.fused else "")
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """What is done inside is this fleet's: on a card it has a stream of its own, beside those of other fleets."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def wait(self) -> None:
+        """Until the device has done all it was asked for."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def rewind(self) -> None:
+        """Back to initialisation, as after a calibration."""
+        with torch.no_grad():
+            for name, p in self.params.items():
+                p.copy_(self.init[name])
+            for moment in (*self.optimiser.first.values(), *self.optimiser.second.values()):
+                moment.zero_()
+        self.optimiser.set_steps(0)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -127,9 +154,9 @@ class Fleet:
             self.loss_sum.zero_()
             count = self.steps_per_epoch if steps is None else min(steps, self.steps_per_epoch)
             for _ in range(count):
-                self._train()
+                self._train(self._step, self._live)
                 on_step()
-        return self.loss_sum / count
+        return self.loss_sum / max(1, count)
 
     def _live(self) -> list[Tensor]:
         return [*self.params.values(), *self.optimiser.tensors, self.loss_sum, self.draws.at]
@@ -161,21 +188,10 @@ class Fleet:
         self._lanes.join()
         return grads
 
-    def _assigner(self, group: Group) -> Callable[..., tuple[Tensor, Stack]]:
-        """The credit of a group's runs as one function of stacked tensors."""
-        one = partial(assign_one, group.rule, self.task)
-        mapped = vmap(one, in_dims=(0, 0, 0, 0, None if group.penalty is None else 0))
-
-        def assign(params: Stack, feedback: Feedback, x: Tensor, y: Tensor) -> tuple[Tensor, Stack]:
-            credit = mapped(params, feedback, x, y, group.penalty)
-            return credit.loss, credit.grads
-
-        return assign
-
     def evaluate(self) -> Scores:
         """Loss, accuracy and per-image correctness of every run on the test split."""
         with self._precision(), torch.no_grad():
-            return self._evaluate()
+            return self._evaluate(self._scores)
 
     def _scores(self) -> Scores:
         forward = vmap(self._logits, in_dims=(0, None))
@@ -198,7 +214,7 @@ class Fleet:
     def summaries(self) -> list[Summary]:
         """Every run's per-epoch numbers on the probe data, on the CPU."""
         with torch.no_grad():
-            stacked = [_map(Tensor.cpu, summary) for summary in self._summarise()]
+            stacked = [_map(Tensor.cpu, summary) for summary in self._summarise(self._summaries)]
         runs = zip(self.groups, stacked, strict=True)
         return [_map(itemgetter(at), part) for group, part in runs for at in range(group.stop - group.start)]
 
@@ -222,7 +238,7 @@ class Fleet:
     def movements(self) -> dict[str, list[float]]:
         """How far each weight matrix of the blocks moved from its start, run by run."""
         with torch.no_grad():
-            moved = self._move().tolist()
+            moved = self._move(self._movements).tolist()
         return dict(zip((name for block in self.matrices for name in block), moved, strict=True))
 
     def _movements(self) -> Tensor:
@@ -313,3 +329,15 @@ def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, Tensor):
         return function(value)
     return type(value)(*(_map(function, part) for part in value)) if isinstance(value, tuple) else value
+
+
+def _assigner(group: Group, task: Task) -> Callable[..., tuple[Tensor, Stack]]:
+    """The credit of a group's runs as one function of stacked tensors."""
+    one = partial(assign_one, group.rule, task)
+    mapped = vmap(one, in_dims=(0, 0, 0, 0, None if group.penalty is None else 0))
+
+    def assign(params: Stack, feedback: Feedback, x: Tensor, y: Tensor) -> tuple[Tensor, Stack]:
+        credit = mapped(params, feedback, x, y, group.penalty)
+        return credit.loss, credit.grads
+
+    return assign

@@ -12,28 +12,26 @@ T = TypeVar("T")
 
 
 class Recorded(Generic[T]):
-    """A function of tensors at fixed addresses; on CUDA recorded at the first call and replayed from then on.
+    """Work on tensors at fixed addresses; on CUDA recorded at the first call and replayed from then on.
 
     Args:
-        function: Works on tensors at fixed addresses, without a host decision. What it hands back is overwritten by
-            the next call.
         device: Where they live.
-        live: Every tensor that it changes in place: recording needs a few calls, and they are undone.
     """
 
-    def __init__(
-        self, function: Callable[[], T], device: torch.device, live: Callable[[], Sequence[Tensor]] = tuple
-    ) -> None:
-        self._function = function
-        self._live = live
+    def __init__(self, device: torch.device) -> None:
         self._records = records(device)
         self._graph: tuple[torch.cuda.CUDAGraph, T] | None = None
 
-    def __call__(self) -> T:
-        """Do the work."""
+    def __call__(self, function: Callable[[], T], live: Callable[[], Sequence[Tensor]] = tuple) -> T:
+        """Do the work.
+
+        Args:
+            function: The same at every call, without a host decision. What it hands back is overwritten by the next.
+            live: Every tensor that it changes in place: recording needs a few calls, and they are undone.
+        """
         if not self._records:
-            return self._function()
-        self._graph = self._graph or capture(self._function, self._live())
+            return function()
+        self._graph = self._graph or capture(function, live())
         graph, result = self._graph
         graph.replay()
         return result

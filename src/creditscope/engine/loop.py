@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from creditscope.errors import BadFile
 from creditscope.probes.cheap import epoch_fields
 from creditscope.probes.dear import measure_dear
 from creditscope.probes.schedule import dear_epochs, is_dear
-from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
+from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog, RunSpec
 from creditscope.records.provenance import now, provenance
 from creditscope.records.rows import Movement
 
@@ -29,11 +29,11 @@ OnRow = Callable[[HeaderRow, EpochRow | ProbeRow | EndRow], str | None]
 class Progress(Protocol):
     """What a progress display is told."""
 
-    def stage(self, fleet: Fleet, epoch: int, doing: str) -> None:
-        """The fleet begins something: ``train``, ``measure`` or ``probe``."""
+    def stage(self, members: Sequence[RunSpec], epoch: int, doing: str) -> None:
+        """A fleet begins something: ``train``, ``measure`` or ``probe``."""
 
-    def step(self, fleet: Fleet) -> None:
-        """One optimiser step of the whole fleet is done."""
+    def step(self, members: Sequence[RunSpec]) -> None:
+        """One optimiser step of a whole fleet is done."""
 
 
 class FleetLoop:
@@ -63,6 +63,15 @@ class FleetLoop:
         Args:
             resume: Whether logs of these runs may exist; their rows past the checkpoint are dropped.
         """
+        for _ in self.turns(resume):
+            pass
+
+    def turns(self, resume: bool) -> Generator[None, None, None]:
+        """The same, handing over after the steps of each epoch were asked for: a card goes on while others have a turn.
+
+        Args:
+            resume: As in ``run``.
+        """
         epochs = self.fleet.spec.epochs or 0
         start = restore(self.fleet, self.folder) if resume else 0
         if resume:
@@ -75,8 +84,9 @@ class FleetLoop:
                 if not self.active:
                     break
                 began = time.monotonic()
-                self.progress.stage(self.fleet, epoch, "train")
-                loss = self.fleet.train_epoch(epoch, lambda: self.progress.step(self.fleet))
+                self.progress.stage(self.fleet.specs, epoch, "train")
+                loss = self.fleet.train_epoch(epoch, lambda: self.progress.step(self.fleet.specs))
+                yield
                 self._measure(epoch, loss, began)
                 boundary = FleetState(self.fleet, epoch)
                 if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS and epoch < epochs:
@@ -84,6 +94,7 @@ class FleetLoop:
                     self.saved_at = time.monotonic()
         finally:
             # On a stop as on the end: the last epoch boundary is what a resume goes on from.
+            self.fleet.wait()
             boundary.save(self.folder)
 
     def _reopen_logs(self, epoch: int) -> None:
@@ -112,7 +123,7 @@ class FleetLoop:
         """Evaluate, probe and log every active run after an epoch."""
         fleet = self.fleet
         epochs = fleet.spec.epochs or 0
-        self.progress.stage(fleet, epoch, "measure")
+        self.progress.stage(fleet.specs, epoch, "measure")
         scores, summaries, moved = fleet.evaluate(), fleet.summaries(), self._movement()
         loss, accuracy, balanced = (column.tolist() for column in scores[:3])
         trained = None if train_loss is None else train_loss.tolist()
@@ -140,7 +151,7 @@ class FleetLoop:
         broken = _nonfinite(row)
         reason = self._write(run, row)
         if not broken and is_dear(epoch, epochs, dear_epochs(header.spec)):
-            self.progress.stage(self.fleet, epoch, "probe")
+            self.progress.stage(self.fleet.specs, epoch, "probe")
             reason = self._write(run, self._dear(run, epoch, epoch == epochs)) or reason
         if broken:
             self._finish(run, "diverged", epoch, f"{broken} became non-finite", row, correct)

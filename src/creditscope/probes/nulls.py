@@ -32,7 +32,9 @@ from creditscope.records.rows import NullTest
 # Above this mean of the null the skips carry exact gradient, and "another feedback" is no longer "no information".
 SKIP_CARRIES = 0.1
 # Entries held at once for the signals of one chunk; the backward pass of a transport rule holds about ten times more.
-_ENTRIES_CPU, _ENTRIES_GPU = 2**23, 2**26
+_ENTRIES_CPU = 2**23
+# On a card, the share of its memory that one chunk's signals may take.
+_SHARE_GPU = 1 / 64
 # Samples at once.
 _SAMPLES = 1024
 # Mean angle, in radians, by which float32 may turn the credit of fresh draws: it bounds the error of a mean cosine.
@@ -140,7 +142,7 @@ def redraw(
     generator = stream(snapshot.seed, snapshot.epoch, name, like.device)
     init = {key: p.to(like.dtype) for key, p in (snapshot.init or {}).items()}
     spreads = rule.spreads(snapshot.task, init)
-    bound = _ENTRIES_GPU if like.is_cuda else _ENTRIES_CPU
+    bound = _entries_at_once(like)
     size = max(1, bound // (entries + sum(math.prod(shape) for shape, _ in spreads.values())))
     for start in range(0, redraws, size):
         count = min(size, redraws - start)
@@ -151,6 +153,13 @@ def redraw(
                 for key, (shape, sd) in spreads.items()
             },
         )
+
+
+def _entries_at_once(like: Tensor) -> int:
+    if not like.is_cuda:
+        return _ENTRIES_CPU
+    memory = torch.cuda.get_device_properties(like.device).total_memory
+    return int(_SHARE_GPU * memory) // like.element_size()
 
 
 def redrawn_cosines(

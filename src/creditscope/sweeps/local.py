@@ -12,14 +12,13 @@ from torch import nn
 
 from creditscope.data import DATASETS, load_data
 from creditscope.data.dataset import Dataset
-from creditscope.engine.fleet import Fleet
-from creditscope.engine.loop import FleetLoop, OnRow, Progress
+from creditscope.engine.loop import OnRow, Progress
 from creditscope.engine.start import Factory
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.models import MODELS, build_model
-from creditscope.records import HeaderRow, RunLog, RunSpec
-from creditscope.sweeps.mend import mend
+from creditscope.records import RunLog, RunSpec
 from creditscope.sweeps.pack import plan_fleets
+from creditscope.sweeps.turns import Workshop
 
 logger = logging.getLogger("creditscope")
 Load = Callable[[str], Dataset]
@@ -35,10 +34,10 @@ class Quiet:
         """Something that a user should read."""
         logger.warning(line)
 
-    def stage(self, fleet: Fleet, epoch: int, doing: str) -> None:
-        """The fleet begins something."""
+    def stage(self, members: Sequence[RunSpec], epoch: int, doing: str) -> None:
+        """A fleet begins something."""
 
-    def step(self, fleet: Fleet) -> None:
+    def step(self, members: Sequence[RunSpec]) -> None:
         """One step is done."""
 
 
@@ -100,19 +99,16 @@ def train(
     with hold(folder):
         fleets = plan_fleets(folder, runs, resume)
         progress.plan(fleets, len(runs))
-        for members in fleets:
-            shared = load(_data_name(members[0]))
-            for line in mend(folder, members) if resume else ():
-                progress.note(line)
-            begun = _begun(folder, members)
-            before = torch.get_num_threads()
-            torch.set_num_threads((begun and begun.threads) or before)
-            try:
-                fleet = Fleet(members, shared, model or default_model, where)
-                _refuse_other_path(fleet, begun)
-                FleetLoop(fleet, folder, on_row or (lambda header, row: None), progress).run(resume)
-            finally:
-                torch.set_num_threads(before)
+        Workshop(
+            folder=folder,
+            load=lambda spec: load(_data_name(spec)),
+            factory=model or default_model,
+            device=where,
+            on_row=on_row or (lambda header, row: None),
+            progress=progress,
+            note=progress.note,
+            resume=resume,
+        ).train(fleets)
     return [RunLog.read(folder / f"{spec.run_id}.jsonl") for spec in runs]
 
 
@@ -157,21 +153,6 @@ def _data_name(spec: RunSpec) -> str:
     if spec.data is None:
         raise BadInput("a run without data cannot be trained; name a data set in its spec")
     return spec.data.name
-
-
-def _begun(folder: Path, members: Sequence[RunSpec]) -> HeaderRow | None:
-    """The header of a fleet that was begun before: a bitwise resume needs its thread count and its path."""
-    path = folder / f"{members[0].run_id}.jsonl"
-    return RunLog.read(path).header if path.exists() else None
-
-
-def _refuse_other_path(fleet: Fleet, begun: HeaderRow | None) -> None:
-    if begun is not None and begun.path != fleet.path:
-        device = begun.provenance.get("device", "another device")
-        raise BadInput(
-            f"{fleet.spec.run_id} was begun on {device} and its log says so; resume it with --device {device}, or "
-            f"choose another --out"
-        )
 
 
 def open_folder(folder: Path) -> Path:

@@ -1,0 +1,51 @@
+"""How a fleet is best trained on this device: a short calibration decides, nothing is assumed."""
+
+import shutil
+from collections.abc import Callable
+
+from creditscope.engine.estimate import step_seconds
+from creditscope.engine.fleet import Fleet
+
+# What compiling one group takes in seconds, and the least share of the training that it then saves: see the
+# performance page. Training must be long enough to win the seconds back.
+FUSING_SECONDS = {"cuda": 10.0, "cpu": 30.0}
+FUSING_SAVES = 0.25
+# Below this many steps nothing is worth finding out.
+FEW_STEPS = 1000
+
+
+def pays_to_fuse(fleet: Fleet, seconds: float) -> bool:
+    """Whether compiling a fleet would save more time than it takes.
+
+    Args:
+        fleet: The fleet, not compiled.
+        seconds: What one step takes.
+    """
+    if shutil.which("g++") is None:  # the compiler's compiler
+        return False
+    training = seconds * fleet.steps_per_epoch * (fleet.spec.epochs or 0)
+    return FUSING_SAVES * training > FUSING_SECONDS[fleet.device.type] * len(fleet.groups)
+
+
+def best_fleet(build: Callable[[bool], Fleet], say: Callable[[str], None]) -> Fleet:
+    """A fleet at initialisation, compiled where that was found to pay.
+
+    Args:
+        build: Builds it, compiled or not.
+        say: Hears, in one line, when compiling was tried and failed.
+    """
+    plain = build(False)
+    if plain.steps_per_epoch * (plain.spec.epochs or 0) < FEW_STEPS:
+        return plain
+    seconds = step_seconds(plain)
+    plain.rewind()
+    if not pays_to_fuse(plain, seconds):
+        return plain
+    fused = build(True)
+    try:
+        faster = step_seconds(fused) < seconds
+    except Exception as error:  # a compiler can fail in any way, and training does not need it
+        say(f"compiling failed ({type(error).__name__}): the fleet of {len(plain.specs)} runs trains uncompiled")
+        return plain
+    fused.rewind()
+    return fused if faster else plain

@@ -1,0 +1,123 @@
+"""Fleets trained in this process: one after another on a CPU, side by side on a card."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from creditscope.data.dataset import Dataset
+from creditscope.engine.fleet import Fleet
+from creditscope.engine.loop import FleetLoop, OnRow, Progress
+from creditscope.engine.start import Factory
+from creditscope.errors import BadInput
+from creditscope.models import MODELS
+from creditscope.records import HeaderRow, RunLog, RunSpec
+from creditscope.sweeps.choose import best_fleet
+from creditscope.sweeps.memory import fleet_bytes, free_bytes
+from creditscope.sweeps.mend import mend
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where and with what fleets are trained.
+
+    Args:
+        folder: Where logs and checkpoints lie.
+        load: The data set of a run.
+        factory: Builds a run's model.
+        device: Where the fleets live.
+        on_row: Hears every row; a text it returns stops that run.
+        progress: Hears what is going on.
+        note: Hears lines that a user should read.
+        resume: Whether fleets may have begun before.
+    """
+
+    folder: Path
+    load: Callable[[RunSpec], Dataset]
+    factory: Factory
+    device: torch.device
+    on_row: OnRow
+    progress: Progress
+    note: Callable[[str], None]
+    resume: bool
+
+    def train(self, fleets: Sequence[Sequence[RunSpec]]) -> None:
+        """Train every fleet to its end.
+
+        Args:
+            fleets: Their runs.
+        """
+        for wave in self._waves(fleets):
+            self._take_turns(wave)
+
+    def _waves(self, fleets: Sequence[Sequence[RunSpec]]) -> Iterator[list[Sequence[RunSpec]]]:
+        """Fleets that share the device: one at a time on a CPU, as many as its memory holds on a card."""
+        wave: list[Sequence[RunSpec]] = []
+        taken = 0
+        for members in fleets:
+            known = all(spec.model in MODELS for spec in members)
+            size = fleet_bytes(members) if known and self.device.type == "cuda" else None
+            if wave and (size is None or taken + size > free_bytes(self.device)):
+                yield wave
+                wave, taken = [], 0
+            wave.append(members)
+            taken += size or 0
+        if wave:
+            yield wave
+
+    def _take_turns(self, wave: Sequence[Sequence[RunSpec]]) -> None:
+        with ExitStack() as stack:
+            waiting: deque[tuple[FleetLoop, Generator[None, None, None]]] = deque()
+            for members in wave:
+                stack.enter_context(self._threads(members))
+                loop = self._loop(members)
+                waiting.append((loop, stack.enter_context(closing(loop.turns(self.resume)))))
+            while waiting:
+                loop, turns = waiting.popleft()
+                with loop.fleet.turn():
+                    going_on = next(turns, loop) is not loop
+                if going_on:
+                    waiting.append((loop, turns))
+
+    def _loop(self, members: Sequence[RunSpec]) -> FleetLoop:
+        for line in mend(self.folder, members) if self.resume else ():
+            self.note(line)
+        data = self.load(members[0])
+        begun = self._begun(members)
+
+        def build(fused: bool) -> Fleet:
+            return Fleet(members, data, self.factory, self.device, fused)
+
+        if begun is None:
+            fleet = best_fleet(build, self.note)
+        else:
+            fleet = build("fused" in (begun.path or ""))
+            _refuse_other_path(fleet, begun)
+        return FleetLoop(fleet, self.folder, self.on_row, self.progress)
+
+    def _begun(self, members: Sequence[RunSpec]) -> HeaderRow | None:
+        """The header of a fleet that was begun before: a bitwise resume needs its thread count and its path."""
+        path = self.folder / f"{members[0].run_id}.jsonl"
+        return RunLog.read(path).header if path.exists() else None
+
+    @contextmanager
+    def _threads(self, members: Sequence[RunSpec]) -> Iterator[None]:
+        begun = self._begun(members)
+        before = torch.get_num_threads()
+        torch.set_num_threads((begun and begun.threads) or before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _refuse_other_path(fleet: Fleet, begun: HeaderRow) -> None:
+    if begun.path != fleet.path:
+        device = begun.provenance.get("device", "another device")
+        raise BadInput(
+            f"{fleet.spec.run_id} was begun on {device} and its log says so; resume it with --device {device}, or "
+            f"choose another --out"
+        )
