@@ -33,6 +33,20 @@ class Sink(Protocol):
         """No more rows: runs without an end row stay unfinished."""
 
 
+def sink_names(names: str | Sequence[str]) -> tuple[str, ...]:
+    """The names of sinks, each once; an unknown one is refused.
+
+    Args:
+        names: A list, or separated by commas.
+    """
+    given = names.split(",") if isinstance(names, str) else names
+    asked = tuple(dict.fromkeys(name.strip() for name in given))
+    for name in asked:
+        if name not in SINKS:
+            raise BadInput(f"wanted a sink to log to, got {name!r}; {did_you_mean(name, SINKS)}")
+    return asked
+
+
 def build_sink(name: str, out: str | Path) -> Sink:
     """The sink of a name.
 
@@ -40,8 +54,7 @@ def build_sink(name: str, out: str | Path) -> Sink:
         name: One of ``SINKS``.
         out: Folder that it may write to, usually that of the logs.
     """
-    if name not in SINKS:
-        raise BadInput(f"wanted a sink to log to, got {name!r}; {did_you_mean(name, SINKS)}")
+    (name,) = sink_names([name])
     made: Sink = getattr(import_module(f"creditscope.integrations.{name}"), SINKS[name])(Path(out))
     return made
 
@@ -54,9 +67,7 @@ def log_to(names: str | Sequence[str], out: str | Path, say: Callable[[str], Non
         out: Folder that they may write to, usually that of the logs.
         say: Hears, in one line, when a sink fails; None logs a warning.
     """
-    given = names.split(",") if isinstance(names, str) else names
-    asked = dict.fromkeys(name.strip() for name in given)
-    return Sinks({name: build_sink(name, out) for name in asked}, say or logger.warning)
+    return Sinks({name: build_sink(name, out) for name in sink_names(names)}, say or logger.warning)
 
 
 def missing(extra: str, error: ImportError) -> BadInput:
