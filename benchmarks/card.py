@@ -46,6 +46,7 @@ def matrix_rate(device: torch.device) -> float:
 def limit(fleet: Fleet, bytes_a_second: float, flops_a_second: float) -> float:
     """Seconds a run-step at the card's limit."""
     trained = sum(fleet.params[name][0].numel() for name in fleet.trained[0])
+    fleet.draws.begin(1)
     batch = fleet.draws.deal()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         fleet.assign(batch.x, batch.y)
