@@ -217,6 +217,25 @@ def test_a_resnet_as_released():
     np.testing.assert_allclose(log.epochs[0].cosine.mean, resnet_cosines(model, x, y), atol=1e-4)
 
 
+def test_a_dfa_resnet_as_released_and_watched_through_biotorchs_own_epochs():
+    from biotorch.training.functions import train as their_epoch
+
+    model = released("dfa", "resnet20", "resnet")
+    torch.manual_seed(1)
+    x, y = torch.randn(12, 3, 8, 8), torch.randint(10, (12,))
+    loader = DataLoader(TensorDataset(x, y), batch_size=12)
+    optimiser = torch.optim.SGD(model.parameters(), 0.001)
+    names = ["module.layer1.0", "module.layer2.0", "module.layer3.2"]
+    given = {"blocks": names, "credit": biotorch_credit(model, redraws=2), "directions": 0}
+    with cs.watch(model, probe=(x, y), budget=1.0, on_alert=lambda alert: None, **given) as scope:
+        with contextlib.redirect_stdout(io.StringIO()):
+            their_epoch(model, "dfa", nn.CrossEntropyLoss(), optimiser, loader, "cpu", 0, False)
+        scope.epoch()
+    assert [row.cosine.status for row in scope.log.epochs] == [["ok"] * 4] * 2
+    assert min(max(scope.log.last.movement.weights[n] for n in part) for part in scope.log.last.movement.blocks) > 0
+    assert scope.log.probes[-1].null.redraws == 2
+
+
 def resnet_cosines(model, x, y):
     """Plain layers in float64; FA by swapping the weight for the feedback on the way back, by a carrier."""
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 import creditscope as cs
 from creditscope.scope import backward_credit, rule_credit
-from creditscope.scope.inputs import Table, inputs_of, logits_of
+from creditscope.scope.inputs import Table, inputs_of, logits_of, with_logits
 
 FAST = {"redraws": 19, "directions": 2}
 
@@ -119,6 +119,22 @@ def test_it_can_be_watched():
     assert scope.log.epochs[0].reference is not None
 
 
+@pytest.mark.parametrize("how", ["attribute", "entry", "itself"])
+def test_locality_of_a_model_of_named_inputs(how):
+    model, data = Named(how), sentences()
+    found = cs.check_locality(model, batch=data, hold="output")
+    assert not found.local
+    assert found.leaks[0].source in ("blocks.1", "blocks.2", "readout")
+
+    def last_only(model, inputs, y):
+        functional.cross_entropy(logits_of(model(**inputs)), y).backward()
+        for name, p in model.named_parameters():
+            if not name.startswith("head"):
+                p.grad = torch.ones_like(p)
+
+    assert cs.check_locality(model, batch=data, update_fn=last_only, hold="output").local
+
+
 def test_a_table_hands_out_rows():
     table = Table({"ids": torch.arange(6).reshape(3, 2), "weight": torch.ones(3)})
     rows = inputs_of(table, torch.tensor([2, 0]), torch.float64)
@@ -127,6 +143,13 @@ def test_a_table_hands_out_rows():
     assert rows["weight"].dtype == torch.float64
     x = samples()[0]
     assert inputs_of(None, x, torch.float64) is x
+
+
+def test_other_logits_are_put_into_a_copy():
+    z, other = torch.ones(2), torch.zeros(2)
+    for output in (z, {"logits": z, "loss": 1}, SimpleNamespace(logits=z, loss=1)):
+        assert logits_of(with_logits(output, other)) is other
+        assert logits_of(output) is z
 
 
 def test_where_logits_are():

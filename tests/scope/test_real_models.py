@@ -271,6 +271,16 @@ def test_a_rule_on_a_model_of_named_inputs():
     np.testing.assert_allclose(own.cosine.mean, 1, atol=1e-5)
 
 
+def test_backprop_in_a_hugging_face_model_leaks():
+    torch.manual_seed(0)
+    model, data = bert()
+    before = state_of_model(model)
+    found = cs.check_locality(model, batch=data, hold="output")
+    assert same(before, state_of_model(model))
+    assert not found.local
+    assert found.sources[-1] == "readout"
+
+
 def test_a_user_backward_gets_the_named_inputs():
     torch.manual_seed(0)
     model, data = gpt2()

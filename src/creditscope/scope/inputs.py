@@ -1,6 +1,7 @@
 """How a model is called: with one tensor, or with several by name; and where its logits are in what it returns."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,23 @@ def logits_of(output: Any) -> Any:
     if isinstance(output, Mapping):
         return output.get("logits", output)
     return getattr(output, "logits", output)
+
+
+def with_logits(output: Any, logits: Tensor) -> Any:
+    """What a model returned, with other logits in it; the object of before is not changed.
+
+    Args:
+        output: Whatever the model returned.
+        logits: In the place of its own.
+    """
+    if isinstance(output, Tensor):
+        return logits
+    changed = copy.copy(output)
+    if isinstance(changed, MutableMapping):
+        changed["logits"] = logits
+    else:
+        changed.logits = logits
+    return changed
 
 
 def call(model: nn.Module, inputs: Tensor | Mapping[str, Tensor]) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,14 +13,15 @@ from creditscope.blocks import Blocks, LossFn
 from creditscope.blocks.cut import Where, hooks
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.probes.streams import gaussian, stream
-from creditscope.scope.credit import run_backward
+from creditscope.scope.credit import Inputs, run_backward
 from creditscope.scope.found import as_found, device_of, plain_model, spared_gradients
+from creditscope.scope.inputs import call, logits_of, with_logits
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import gather
 from creditscope.scope.subject import LossOf
 from creditscope.scope.true_backward import TrueBlocks
 
-UpdateFn = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor] | None]
+UpdateFn = Callable[[nn.Module, Any, Tensor], Mapping[str, Tensor] | None]
 Hold = Literal["output", "activations", "nothing"]
 # Recomputing on other values of the same size turns the last bits at most; a leak turns the first digits.
 _TOLERANCE = 1e-5
@@ -85,7 +86,7 @@ class Locality:
 def check_locality(
     model: nn.Module,
     blocks: Where = None,
-    batch: tuple[Tensor, Tensor] | None = None,
+    batch: tuple[Tensor, Tensor] | Mapping[str, Tensor] | None = None,
     loss_fn: LossOf | None = None,
     update_fn: UpdateFn | None = None,
     *,
@@ -102,7 +103,7 @@ def check_locality(
     Args:
         model: The model; left as it was found.
         blocks: As in ``audit_model``.
-        batch: A few inputs and targets.
+        batch: A few inputs and targets, (x, y) or a dict with ``labels``.
         loss_fn: The loss whose backward writes the updates into ``.grad``; None: cross-entropy.
         update_fn: Your own rule in its place: called with (model, x, y), it fills ``.grad`` or returns updates by name.
         cut: The last block upstream, by name or index; None tries every cut.
@@ -118,9 +119,9 @@ def check_locality(
     inner = plain_model(model)
     with as_found(inner):
         dtype = next(inner.parameters()).dtype
-        x, y = gather(batch, device_of(inner), dtype).probe
-        cut_model = TrueBlocks.of(inner, blocks)
-        logits, outer = _wrappers(inner, x)
+        (x, y), _, _, table = gather(batch, device_of(inner), dtype)
+        cut_model = replace(TrueBlocks.of(inner, blocks), table=table)
+        logits, outer = _wrappers(inner, cut_model.inputs(x))
         _require_holdable(inner, hold)
         loss = None if update_fn is not None else per_sample(loss_fn, logits[:2], y[:2])
         return _Trial(cut_model, x, y, loss, update_fn, hold, seed, outer).run(_cut_index(cut_model, cut))
@@ -130,7 +131,7 @@ def check_locality(
 class _Trial:
     """One call of ``check_locality``."""
 
-    blocks: Blocks
+    blocks: TrueBlocks
     x: Tensor
     y: Tensor
     loss: LossFn | None
@@ -138,6 +139,10 @@ class _Trial:
     hold: Hold
     seed: int
     outer: frozenset[str]
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.blocks.inputs(self.x)
 
     def run(self, cut: int | None) -> Locality:
         names = self.blocks.names
@@ -158,7 +163,7 @@ class _Trial:
         self._require_updates(plain, again, upstream)
         sources = sorted({r for r in rank.values() if r > (-1 if cut is None else cut)})
         with torch.no_grad():
-            output = self.blocks.model(self.x)
+            output = call(self.blocks.model, self.inputs)
         leaks: list[Leak] = []
         for source in sources:
             own = [name for name, r in rank.items() if r == source and name in used]
@@ -188,12 +193,12 @@ class _Trial:
         model = self.blocks.model
         with spared_gradients(model), torch.enable_grad():
             if self.update_fn is not None:
-                given = self.update_fn(model, self.x, self.y)
+                given = self.update_fn(model, self.inputs, self.y)
                 if given is not None:
                     return {name: update.detach().clone() for name, update in given.items()}
             else:
                 assert self.loss is not None
-                run_backward(model, self.loss, self.x, self.y, None)
+                run_backward(model, self.loss, self.inputs, self.y, None)
             return {name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None}
 
     def _require_updates(self, plain: dict[str, Tensor], again: dict[str, Tensor], upstream: list[str]) -> None:
@@ -212,7 +217,7 @@ class _Trial:
     def _require_effect(self, before: Tensor, source: str) -> None:
         """A change that the output does not feel would prove nothing."""
         with torch.no_grad():
-            if torch.equal(self.blocks.model(self.x), before):
+            if torch.equal(call(self.blocks.model, self.inputs), before):
                 raise BadInput(
                     f"changing the weights of {source} does not change the output, so nothing can be shown; "
                     "cut the model at blocks it uses"
@@ -241,8 +246,9 @@ class _Trial:
 
         def record(name: str) -> Any:
             def hook(_: nn.Module, __: Any, output: Any) -> None:
-                if isinstance(output, Tensor):
-                    seen.setdefault(name, []).append(output.detach().clone())
+                value = logits_of(output)
+                if isinstance(value, Tensor):
+                    seen.setdefault(name, []).append(value.detach().clone())
 
             return hook
 
@@ -257,13 +263,14 @@ class _Trial:
 
         def put_back(name: str) -> Any:
             def hook(_: nn.Module, __: Any, output: Any) -> Any:
-                if not isinstance(output, Tensor):
+                value = logits_of(output)
+                if not isinstance(value, Tensor):
                     return None
                 at = calls.get(name, 0)
                 calls[name] = at + 1
                 if at >= len(values.get(name, ())):
                     raise BadInput("update_fn calls the model more often than before; make it deterministic")
-                return _Held.apply(output, values[name][at])  # type: ignore[no-untyped-call]
+                return with_logits(output, _Held.apply(value, values[name][at]))  # type: ignore[no-untyped-call]
 
             return hook
 
@@ -290,7 +297,7 @@ class _Held(Function):
         return grad, None
 
 
-def _wrappers(model: nn.Module, x: Tensor) -> tuple[Tensor, frozenset[str]]:
+def _wrappers(model: nn.Module, x: Inputs) -> tuple[Tensor, frozenset[str]]:
     """The output, and the model with every part of it that hands out that very tensor: a loss may be taken inside."""
     outputs: dict[str, Any] = {}
 
@@ -300,8 +307,8 @@ def _wrappers(model: nn.Module, x: Tensor) -> tuple[Tensor, frozenset[str]]:
     with hooks() as handles, torch.no_grad():
         named = [(name, module) for name, module in model.named_modules() if not name or any(module.children())]
         handles += [module.register_forward_hook(record(name)) for name, module in named]
-        model(x)
-    return outputs[""], frozenset(name for name, output in outputs.items() if output is outputs[""])
+        logits = call(model, x)
+    return logits, frozenset(name for name, output in outputs.items() if logits_of(output) is logits)
 
 
 def _require_holdable(model: nn.Module, hold: Hold) -> None:
