@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+from cases.offline import wandb_offline
 
 from creditscope import cli
 from creditscope.engine import checkpoint
@@ -124,11 +125,10 @@ def test_an_unknown_sink_is_refused_before_anything_trains(tmp_path, creditscope
 @pytest.mark.peers
 def test_all_sinks_at_once_and_the_folder_is_still_a_folder_of_logs(tmp_path, creditscope, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "runs"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "runs").mkdir()
-    code, _, err = creditscope("train", *TINY, "--out", "runs", "--log-to", "tensorboard,wandb,mlflow,csv,parquet")
+    with wandb_offline(monkeypatch, tmp_path / "runs"):
+        code, _, err = creditscope("train", *TINY, "--out", "runs", "--log-to", "tensorboard,wandb,mlflow,csv,parquet")
     assert code == 0
     assert "sink" not in err
     names = {path.name for path in (tmp_path / "runs").iterdir()}
@@ -136,6 +136,3 @@ def test_all_sinks_at_once_and_the_folder_is_still_a_folder_of_logs(tmp_path, cr
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
     code, _, err = creditscope("audit", "runs")
     assert (code, err) == (0, "")
-    import wandb
-
-    wandb.teardown()

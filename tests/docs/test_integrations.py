@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from cases.offline import wandb_offline
 from cases.vision_ops import declare
 from typer.testing import CliRunner
 
@@ -32,15 +33,14 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.mark.peers
 def test_the_commands_and_what_they_leave(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.delenv("WANDB_DIR", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     commands = re.findall(r"^\$ creditscope (.*)$", PAGE, flags=re.MULTILINE)
     asked = {name for line in commands for name in shlex.split(line)[-1].split(",")}
     assert asked == set(SINKS)
-    for line in commands:
-        done = CliRunner().invoke(app, shlex.split(line))
-        assert done.exit_code == 0, done.output
+    with wandb_offline(monkeypatch, tmp_path):
+        for line in commands:
+            done = CliRunner().invoke(app, shlex.split(line))
+            assert done.exit_code == 0, done.output
     said = run(READ)
     for log in cs.load_logs("runs").logs[:2]:
         assert f"'{log.spec.run_id}', 'epoch': 2, 'test_accuracy': {log.last.test_accuracy}," in said

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cases.offline import wandb_offline
 from cases.specs import epoch, header
 
 import creditscope as cs
@@ -17,18 +18,15 @@ ITS_OWN = {"_step", "_timestamp", "_runtime"}
 @pytest.fixture
 def offline(tmp_path, monkeypatch):
     """Offline, with its files in the test's folder; call it for what it wrote, run by run."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    import wandb
 
     def written():
+        import wandb
+
         wandb.teardown()  # its own process writes the file, and has written it when it ends
         return [parse(path) for path in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))]
 
-    wandb.teardown()
-    yield written
-    wandb.teardown()
+    with wandb_offline(monkeypatch, tmp_path):
+        yield written
 
 
 def parse(path):
