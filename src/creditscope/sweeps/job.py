@@ -1,5 +1,6 @@
 """One fleet as a unit of work for any process: trained in a folder, or in a scratch folder and handed back."""
 
+import gc
 import hashlib
 import shutil
 import tempfile
@@ -16,8 +17,10 @@ from creditscope.data.dataset import Dataset
 from creditscope.errors import CannotWrite, CreditscopeError
 from creditscope.records import RunSpec
 from creditscope.sweeps.local import PlanProgress, hold, train
+from creditscope.sweeps.memory import fleet_bytes
 from creditscope.sweeps.store import upload
 
+_LARGE = 64 * 2**20
 _WORKER_LOCK = ".worker.lock"
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
@@ -82,6 +85,8 @@ def train_job(job: FleetJob, folder: Path, progress: PlanProgress | None = None)
         folder: Where its logs and checkpoints go.
         progress: Hears what is going on.
     """
+    if fleet_bytes(job.specs) > _LARGE:
+        gc.collect()  # the parts of an earlier fleet hold each other: without this they stay a while, on a GPU too
     before = torch.get_num_threads()
     torch.set_num_threads(job.threads or before)
     try:

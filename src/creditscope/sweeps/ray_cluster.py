@@ -60,7 +60,6 @@ class RayFleets:
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray puts its own on SIGTERM; ours leaves by the same door as Ctrl-C
         self._ray = ray
-        self._task = ray.remote(train_away)  # once: Ray keeps a copy of every function it is given
         there = ray.cluster_resources()
         if self.gpus is None:
             self.gpus = 1 if self.device != "cpu" and there.get("GPU", 0) >= 1 else 0
@@ -68,6 +67,14 @@ class RayFleets:
             raise BadInput("--device cuda: this Ray cluster has no GPU; use --device cpu or auto")
         if there.get("CPU", 0) < self.cpus:
             raise BadInput(f"--cpus {self.cpus:g}: this Ray cluster has {there.get('CPU', 0):g} cores; ask for fewer")
+        # Once for all fleets: Ray keeps a copy of every function it is given, and makes a class for every options().
+        self._task = ray.remote(train_away).options(
+            name="creditscope fleet",
+            num_cpus=self.cpus,
+            num_gpus=self.gpus,
+            max_retries=self.retries,
+            retry_exceptions=False,
+        )
         return self
 
     def __exit__(
@@ -97,15 +104,7 @@ class RayFleets:
 
     def submit(self, job: FleetJob) -> None:
         """Hand a job to Ray."""
-        assert self._ray is not None
-        task = self._task.options(
-            name=f"creditscope fleet {job.number}",
-            num_cpus=self.cpus,
-            num_gpus=self.gpus,
-            max_retries=self.retries,
-            retry_exceptions=False,
-        )
-        self._jobs[task.remote(job)] = job
+        self._jobs[self._task.remote(job)] = job
 
     def result(self) -> tuple[FleetJob, Outcome]:
         """Wait until one fleet ends."""
