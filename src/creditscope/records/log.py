@@ -16,7 +16,7 @@ from creditscope.errors import BadFile, CannotWrite
 from creditscope.records.gunzip import MAGIC, Gunzip
 from creditscope.records.rows import SCHEMA_VERSION, EndRow, EpochRow, HeaderRow, ProbeRow, Row, strip_nonfinite
 from creditscope.records.spec import RunSpec
-from creditscope.records.table import Table
+from creditscope.records.table import Table, visible
 
 MAX_LINE_BYTES = 32 * 2**20
 _READ_BYTES = 2**20
@@ -172,7 +172,8 @@ def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeR
 def explain(error: ValidationError) -> str:
     """The first problem of a pydantic error, in one line: where, and what was wrong."""
     first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    # A key that should not be there is named, and it may hold anything.
+    where = visible(".".join(str(part) for part in first["loc"])[:200], keep="")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{where}: {first['msg']}{more}" if where else f"{first['msg']}{more}"
 
