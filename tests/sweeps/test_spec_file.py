@@ -40,6 +40,7 @@ BAD = {
     "key": ("preset: demo\ngird: {}", "line 2: gird: no such key; did you mean 'grid'"),
     "key of an entry": ("runs:\n  - methods: [bp]\n    sets: {}", "line 3: runs.0.sets: no such key; did you mean"),
     "runs in runs": ("runs:\n  - runs: []", "line 2: runs.0.runs: no such key"),
+    "key that would steer a terminal": ('"\\x1b[2J\\nx": 1', "line 1: �[2J�x: no such key"),
     "setting": ("set:\n  epochs: 3\n  dpeth: 4", "line 3: set.dpeth: no such setting; did you mean 'depth'"),
     "axis": ("grid:\n  wdth: [4]", "line 2: grid.wdth: no such setting; did you mean 'width'"),
     "preset": ("\npreset: dmeo", "line 2: preset: unknown preset 'dmeo'; did you mean 'demo'"),

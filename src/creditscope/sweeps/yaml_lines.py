@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import yaml
 
 from creditscope.errors import BadFile
+from creditscope.records.table import visible
 
 # A spec of a thousand runs is under 4 KB. The bounds keep a hostile file from taking memory or time.
 MAX_BYTES = 256 * 2**10
@@ -46,7 +47,8 @@ class Located:
         while known and known not in self.lines:
             known = known[:-1]
         key = ".".join(map(str, where))
-        return BadFile(f"{self.name}: line {self.lines.get(known, 1)}: {key + ': ' if key else ''}{message}")
+        said = f"{self.name}: line {self.lines.get(known, 1)}: {key + ': ' if key else ''}{message}"
+        return BadFile(visible(said, keep=""))  # a quoted key may hold anything
 
 
 def read_yaml(path: Path) -> Located:
@@ -137,4 +139,4 @@ def _value(name: str, loader: yaml.SafeLoader, node: yaml.Node, where: Where, li
 
 def _refuse(name: str, mark: Any, message: str) -> NoReturn:
     line = f": line {mark.line + 1}" if mark is not None else ""
-    raise BadFile(f"{name}{line}: {message}") from None
+    raise BadFile(visible(f"{name}{line}: {message}", keep="")) from None
