@@ -19,8 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from creditscope.engine.fleet import Fleet
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
-from creditscope.sweeps.local import default_model
 from creditscope.sweeps.presets import build_specs, preset
+from creditscope.sweeps.turns import default_model
 
 PLAIN_STEPS = 200
 ADAMW_TRAFFIC = 7  # floats moved a parameter: four read, three written

@@ -23,8 +23,8 @@ from creditscope.engine.fleet import Fleet
 from creditscope.records import RunSpec
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
-from creditscope.sweeps.local import default_model
 from creditscope.sweeps.presets import build_specs, preset
+from creditscope.sweeps.turns import default_model
 
 METHODS = ("bp", "dfa-rms", "dfa-rms+pen0.01", "bp@frozen", "dfa-rms@frozen")
 

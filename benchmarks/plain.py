@@ -12,7 +12,7 @@ from creditscope.data.batches import augment, normalise
 from creditscope.data.dataset import Dataset, Splits, make_dataset
 from creditscope.data.order import epoch_crops, epoch_order, stream
 from creditscope.records import RunSpec
-from creditscope.sweeps.local import default_model
+from creditscope.sweeps.turns import default_model
 
 
 class PlainRun:

@@ -12,7 +12,7 @@ from creditscope.data.order import epoch_crops, epoch_order, random_targets, str
 from creditscope.engine.fleet import Fleet
 from creditscope.models import ResMLP
 from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
-from creditscope.sweeps.local import default_model
+from creditscope.sweeps.turns import default_model
 
 CPU = torch.device("cpu")
 EPOCHS = 4

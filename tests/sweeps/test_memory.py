@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from creditscope.data import load_data
 from creditscope.engine.fleet import EVAL_CHUNK, Fleet
-from creditscope.sweeps.local import default_model
 from creditscope.sweeps.memory import COPIES, PASSES, _shape, cut, fleet_bytes, free_bytes, run_bytes
 from creditscope.sweeps.presets import build_specs
+from creditscope.sweeps.turns import default_model
 
 
 def specs_of(methods, changes=None):

@@ -23,7 +23,8 @@ from creditscope.records.provenance import now, provenance
 from creditscope.records.rows import Movement
 
 CHECKPOINT_SECONDS = 30.0
-OnRow = Callable[[HeaderRow, EpochRow | ProbeRow | EndRow], str | None]
+LoggedRow = EpochRow | ProbeRow | EndRow
+OnRow = Callable[[HeaderRow, LoggedRow], str | None]
 
 
 class Progress(Protocol):
@@ -165,7 +166,7 @@ class FleetLoop:
         assert probe is not None
         return measure_dear(self.fleet.snapshot(run, epoch), probe.redraws, probe.directions, keep_draws=last)
 
-    def _write(self, run: int, row: EpochRow | ProbeRow | EndRow) -> str | None:
+    def _write(self, run: int, row: LoggedRow) -> str | None:
         self.writers[run].append(row)
         return self.on_row(self.headers[run], row)
 

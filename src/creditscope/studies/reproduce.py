@@ -15,9 +15,10 @@ from creditscope.protocol.audit import Audit, audit
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.report import write_report
 from creditscope.studies.partial import partial_audit
-from creditscope.sweeps.local import PlanProgress, default_model, pick_device, train
+from creditscope.sweeps.local import PlanProgress, pick_device, train
 from creditscope.sweeps.pack import pack
 from creditscope.sweeps.presets import build_specs, preset
+from creditscope.sweeps.turns import default_model
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from creditscope.engine.fleet import Fleet
 FUSING_SECONDS = {"cuda": 10.0, "cpu": 30.0}
 FUSING_SAVES = 0.25
 # Below this many steps nothing is worth finding out.
-FEW_STEPS = 1000
+FEW_STEPS = 300
 
 
 def pays_to_fuse(fleet: Fleet, seconds: float) -> bool:

@@ -5,8 +5,8 @@ import torch
 from creditscope.engine.estimate import estimate
 from creditscope.engine.fleet import Fleet
 from creditscope.sweeps.job import dataset
-from creditscope.sweeps.local import default_model
 from creditscope.sweeps.sweep import SweepPlan
+from creditscope.sweeps.turns import default_model
 
 
 def sweep_seconds(plan: SweepPlan, device: torch.device) -> float:

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import IO, Protocol
 
 import torch
-from torch import nn
 
 from creditscope.data import DATASETS, load_data
 from creditscope.data.dataset import Dataset
 from creditscope.engine.loop import OnRow, Progress
 from creditscope.engine.start import Factory
 from creditscope.errors import BadInput, CannotWrite
-from creditscope.models import MODELS, build_model
+from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec
 from creditscope.sweeps.pack import plan_fleets
-from creditscope.sweeps.turns import Workshop
+from creditscope.sweeps.processes import process_count, train_in_processes
+from creditscope.sweeps.turns import Workshop, default_model
 
 logger = logging.getLogger("creditscope")
 Load = Callable[[str], Dataset]
@@ -96,10 +96,8 @@ def train(
             f"a model of your own needs a name of its own, the spec says {runs[0].model!r}: its log would claim to be "
             f"ours; pass changes={{'model': 'my-net'}} to specs()"
         )
-    with hold(folder):
-        fleets = plan_fleets(folder, runs, resume)
-        progress.plan(fleets, len(runs))
-        Workshop(
+    with hold(folder) as lock:
+        workshop = Workshop(
             folder=folder,
             load=lambda spec: load(_data_name(spec)),
             factory=model or default_model,
@@ -108,21 +106,17 @@ def train(
             progress=progress,
             note=progress.note,
             resume=resume,
-        ).train(fleets)
+        )
+        fleets: list[Sequence[RunSpec]] = [*plan_fleets(folder, runs, resume)]
+        count = process_count(workshop, fleets) if model is None and where.type == "cpu" else 1
+        if count > 1:
+            fleets = [part for fleet in fleets for part in workshop.deal(fleet, count)]
+        progress.plan(fleets, len(runs))
+        if count > 1:
+            train_in_processes(fleets, count, workshop, keeps=(lock.fileno(),))
+        else:
+            workshop.train(fleets)
     return [RunLog.read(folder / f"{spec.run_id}.jsonl") for spec in runs]
-
-
-def default_model(spec: RunSpec, data: Dataset) -> nn.Module:
-    """The model that a spec names.
-
-    Args:
-        spec: The run.
-        data: Its data set, which gives the input shape and the number of classes.
-    """
-    assert data.spec.shape is not None
-    return build_model(
-        spec.model or "", data.spec.shape, data.classes, spec.width or 1, spec.depth or 1, spec.terminal_ln is not False
-    )
 
 
 def pick_device(name: str) -> torch.device:
@@ -171,7 +165,7 @@ def open_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def hold(folder: Path, name: str = ".lock") -> Iterator[None]:
+def hold(folder: Path, name: str = ".lock") -> Iterator[IO[str]]:
     """Hold a folder while writing: two writers would tear each other's logs.
 
     Args:
@@ -191,4 +185,4 @@ def hold(folder: Path, name: str = ".lock") -> Iterator[None]:
             raise CannotWrite(
                 f"--out {folder.name}: another creditscope is training there; wait or choose another"
             ) from None
-        yield
+        yield file

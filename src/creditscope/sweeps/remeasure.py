@@ -12,7 +12,8 @@ from creditscope.errors import BadFile, BadInput
 from creditscope.probes.dear import measure_dear
 from creditscope.records import LogWriter, ProbeRow, RunSpec
 from creditscope.records.log import explain
-from creditscope.sweeps.local import default_model, pick_device
+from creditscope.sweeps.local import pick_device
+from creditscope.sweeps.turns import default_model
 
 
 def probe_checkpoint(

@@ -4,16 +4,18 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from creditscope.data.dataset import Dataset
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop, OnRow, Progress
 from creditscope.engine.start import Factory
 from creditscope.errors import BadInput
-from creditscope.models import MODELS
+from creditscope.models import MODELS, build_model
 from creditscope.records import HeaderRow, RunLog, RunSpec
 from creditscope.sweeps.choose import best_fleet
 from creditscope.sweeps.memory import fleet_bytes, free_bytes
@@ -85,27 +87,46 @@ class Workshop:
     def _loop(self, members: Sequence[RunSpec]) -> FleetLoop:
         for line in mend(self.folder, members) if self.resume else ():
             self.note(line)
-        data = self.load(members[0])
-        begun = self._begun(members)
-
-        def build(fused: bool) -> Fleet:
-            return Fleet(members, data, self.factory, self.device, fused)
-
+        begun = self.begun(members)
         if begun is None:
-            fleet = best_fleet(build, self.note)
+            fleet = best_fleet(partial(self.build, members), self.note)
         else:
-            fleet = build("fused" in (begun.path or ""))
+            fleet = self.build(members, "fused" in (begun.path or ""))
             _refuse_other_path(fleet, begun)
         return FleetLoop(fleet, self.folder, self.on_row, self.progress)
 
-    def _begun(self, members: Sequence[RunSpec]) -> HeaderRow | None:
-        """The header of a fleet that was begun before: a bitwise resume needs its thread count and its path."""
+    def build(self, members: Sequence[RunSpec], fused: bool = False) -> Fleet:
+        """A fleet at initialisation.
+
+        Args:
+            members: Its runs.
+            fused: Whether it is compiled.
+        """
+        return Fleet(members, self.load(members[0]), self.factory, self.device, fused)
+
+    def deal(self, members: Sequence[RunSpec], parts: int) -> list[Sequence[RunSpec]]:
+        """Cut a fleet into parts of like work, a run to each in turn; one that was begun keeps its company.
+
+        Args:
+            members: Its runs.
+            parts: How many parts.
+        """
+        if self.begun(members) is not None:
+            return [members]
+        return [members[part::parts] for part in range(min(parts, len(members)))]
+
+    def begun(self, members: Sequence[RunSpec]) -> HeaderRow | None:
+        """The header of a fleet that was begun before: a bitwise resume needs its thread count and its path.
+
+        Args:
+            members: Its runs.
+        """
         path = self.folder / f"{members[0].run_id}.jsonl"
         return RunLog.read(path).header if path.exists() else None
 
     @contextmanager
     def _threads(self, members: Sequence[RunSpec]) -> Iterator[None]:
-        begun = self._begun(members)
+        begun = self.begun(members)
         before = torch.get_num_threads()
         torch.set_num_threads((begun and begun.threads) or before)
         try:
@@ -121,3 +142,16 @@ def _refuse_other_path(fleet: Fleet, begun: HeaderRow) -> None:
             f"{fleet.spec.run_id} was begun on {device} and its log says so; resume it with --device {device}, or "
             f"choose another --out"
         )
+
+
+def default_model(spec: RunSpec, data: Dataset) -> nn.Module:
+    """The model that a spec names.
+
+    Args:
+        spec: The run.
+        data: Its data set, which gives the input shape and the number of classes.
+    """
+    assert data.spec.shape is not None
+    return build_model(
+        spec.model or "", data.spec.shape, data.classes, spec.width or 1, spec.depth or 1, spec.terminal_ln is not False
+    )
