@@ -191,7 +191,9 @@ def snapshot_resmlp() -> list[Panel]:
 
 def snapshot_vit() -> list[Panel]:
     """The class token of ViT-Mini."""
-    rms, bp = (runs(method, 40, model="vit-mini") for method in ("dfa-rms", "bp"))
+    rms, bp, twin, shallow = (
+        runs(method, 40, model="vit-mini") for method in ("dfa-rms", "bp", "dfa-rms@frozen", "bp@frozen")
+    )
     return [
         Panel(
             "(a), (b)",
@@ -200,7 +202,14 @@ def snapshot_vit() -> list[Panel]:
             f"‖h_L‖ {each(stream(last(log)) for log in rms)} against {each(stream(last(log)) for log in bp)} for bp; "
             f"accuracy {each(map(accuracy, rms))} after epoch {span(last(log).epoch for log in rms)}",
             min(stream(last(log)) for log in rms) > 1e4 * max(stream(last(log)) for log in bp),
-        )
+        ),
+        Panel(
+            "frozen twins, not drawn",
+            "not published",
+            f"dfa-rms {_mean(rms)} against {_mean(twin)} with frozen blocks ({_points(rms, twin):+.1f} pp), bp "
+            f"{_mean(bp)} against {_mean(shallow)} ({_points(bp, shallow):+.1f} pp)",
+            None,
+        ),
     ]
 
 

@@ -1,5 +1,6 @@
 """Write reproduction.md: what was published, what these runs give, and what two protocols say of them."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
@@ -22,7 +23,8 @@ from page_data import (
     stream,
 )
 
-from creditscope.protocol.audit import audit
+from creditscope.protocol.audit import JudgedCell, audit
+from creditscope.protocol.check import Ruling
 from creditscope.protocol.present import render, sections
 from creditscope.records import RunLog
 from creditscope.records.table import Table, markdown
@@ -208,7 +210,8 @@ def build() -> str:
     parts = [
         "# Reproduction",
         "Published are the numbers of the protocol's authors; rebuilt is an earlier measurement of the same recipe by "
-        "other code; ours are the runs in `results/cifar10-h200` (see its README for commands and hardware), each "
+        "other code; ours are the runs in `results/cifar10-h200`, all but the random targets trained by one command, "
+        "`creditscope reproduce paper --device cuda` (see its README for the commands, times and hardware), each "
         f"number computed from the logs when this page was written, seeds {', '.join(map(str, seeds))} in this order. "
         "Accepted ranges were fixed beforehand and stand in `docs/published.yaml`.",
         f"**{len(with_range) - len(missed)} of {len(with_range)} numbers that have a range reproduce.** "
@@ -238,27 +241,42 @@ def _control_note() -> str:
     if not low:
         return f"Over all {len(seen)} dear probes of all runs the ρ control never falls below .98."
     value, log, probe = min(low, key=lambda item: item[0])
+    where = Counter(_cell_words(log) for _, log, _ in low)
     return (
-        f"Over all {len(seen)} dear probes of all runs the ρ control falls below .98 at some state in {len(low)}; the "
-        f"smallest is {number(value)} ({log.spec.method}, terminal LN {'on' if log.spec.terminal_ln else 'off'}, "
-        f"targets {log.spec.targets}, seed {log.spec.seed}, epoch {probe.epoch}). There ρ is not judged."
+        f"Over all {len(seen)} dear probes of all runs the ρ control falls below .98 at some state in {len(low)}: "
+        + "; ".join(f"{count} × {words}" for words, count in where.items())
+        + f". The smallest is {number(value)} ({_cell_words(log)}, seed {log.spec.seed}, epoch {probe.epoch}): there "
+        "the loss does not follow its own gradient over the step, and ρ is not judged."
     )
 
 
+def _cell_words(log: RunLog) -> str:
+    spec = log.spec
+    words = [spec.method, f"of {spec.model}"]
+    words += ["without terminal LN"] if spec.terminal_ln is False else []
+    words += ["on random targets"] if spec.targets == "random" else []
+    return f"{' '.join(words)}, {spec.epochs} epochs"
+
+
 def _differences(asked: Mapping[str, Any]) -> str:
+    logs = results().logs
     lines = []
-    for model in sorted({log.spec.model for log in results().logs}):
-        here = [log for log in results().logs if log.spec.model == model]
+    for model in sorted({log.spec.model for log in logs}):
+        here = [log for log in logs if log.spec.model == model]
         cut = [log for log in here if not log.finished]
-        fast = [log for log in here if log.spec.matmul == "tf32"]
         lines.append(f"- {model}: probes on {span(log.spec.probe.n for log in here)} samples.")
         if cut:
             reached = f"{span(log.last.epoch for log in cut)} of {span(log.spec.epochs for log in cut)}"
             lines.append(f"- {model}: {len(cut)} runs were stopped after epoch {reached} and are judged there.")
-        if fast:
-            lines.append(f"- {model}: {len(fast)} of {len(here)} runs used TF32 matrix products in training.")
-        if not any(log.spec.is_baseline for log in here):
-            lines.append(f"- {model}: no frozen twin was trained, so depth is not measured.")
+    fast = [log for log in logs if log.spec.matmul == "tf32"]
+    exact = dict.fromkeys(_cell_words(log) for log in logs if log not in fast)
+    lines.append(
+        f"- {len(fast)} of {len(logs)} runs used TF32 matrix products in training and for their test accuracy "
+        f"(float32: {'; '.join(exact)}). Norms, cosines and every other probe are taken without them. An earlier set "
+        "of the ResMLP runs in float32 stands in the history of the results folder; its numbers lie in the same ranges."
+    )
+    alone = [_cell_words(cell.cell.runs[0]) for cell in audit(results(), "published").claims if _has_no_twin(cell)]
+    lines.append(f"- No frozen twin was trained, so depth is not measured: {'; '.join(alone) or 'nowhere'}.")
     short = runs("dfa-rms", 3, targets="random")
     rates = ", ".join(f"{row.lr:.2g}" for row in short[0].epochs if row.lr is not None)
     lines.append(
@@ -273,6 +291,10 @@ def _differences(asked: Mapping[str, Any]) -> str:
     lines += [f"  - {_uncommitted(row, asked['judged'])}" for row in asked["uncommitted"]]
     lines.append("- The rebuilt column is quoted; its logs are not here either.")
     return "\n".join(lines)
+
+
+def _has_no_twin(cell: JudgedCell) -> bool:
+    return any(outcome.name == "depth" and outcome.ruling is Ruling.NOT_MEASURED for outcome in cell.outcomes)
 
 
 def _uncommitted(row: Mapping[str, Any], judged: list[Mapping[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """Pack the raw logs of a folder for this repository, and write the folder's README from what the logs say.
 
-    python results/pack.py RAW results/cifar10-h200   pack RAW/*.jsonl, then write the README
+    python results/pack.py RAW results/cifar10-h200   pack RAW/*.jsonl (of a study: STUDY/runs), then write the README
     python results/pack.py results/cifar10-h200       write the README again
 
 Packing loses nothing: ``gzip -d`` gives back the bytes that the training wrote. The files carry no time stamp of their
@@ -9,6 +9,7 @@ own, so the same logs give the same bytes.
 
 import gzip
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import yaml
 
 from creditscope.cli.train import parse_settings
 from creditscope.records import RunLog
+from creditscope.records.labels import labels_of
 from creditscope.records.load import load_logs
 from creditscope.records.table import Table
+from creditscope.studies.reproduce import study
 from creditscope.sweeps.presets import build_specs, preset
 
 
@@ -40,8 +43,12 @@ def run_ids(command: dict[str, Any], logs: Sequence[RunLog]) -> set[str]:
     assert spec.data is not None
     assert spec.classes is not None
     settings = parse_settings([f"{key}={value}" for key, value in command.get("set", {}).items()])
-    specs = build_specs(preset(command["preset"]), spec.data, spec.classes, command.get("rules"), changes=settings)
-    return {spec.run_id for spec in specs}
+    names = study(command["study"]).presets if "study" in command else (command["preset"],)
+    return {
+        made.run_id
+        for name in names
+        for made in build_specs(preset(name), spec.data, spec.classes, command.get("rules"), changes=settings)
+    }
 
 
 def readme(folder: Path) -> str:
@@ -80,7 +87,8 @@ def _bullets(logs: Sequence[RunLog]) -> str:
     lines = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items()]
     if facts["creditscope"] == "unknown":
         lines[-1] += " (run from a source tree that was not installed)"
-    lines.append(f"- how the fleets ran: {_each(log.header.path for log in logs)}")
+    paths = Counter(str(log.header.path) for log in logs)
+    lines.append("- how the fleets ran: " + "; ".join(f"{path} ({n} runs)" for path, n in paths.items()))
     lines.append(f"- data: {data.name}, {data.n_train} training and {data.n_test} test samples of shape {data.shape}")
     lines.append(f"- SHA-256 of the training split: `{data.hash_train}`")
     lines.append(f"- SHA-256 of the test split: `{data.hash_test}`")
@@ -90,20 +98,22 @@ def _bullets(logs: Sequence[RunLog]) -> str:
 
 
 def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
-    words = ["creditscope train --preset", command["preset"]]
+    words = ["creditscope reproduce", command["study"]] if "study" in command else []
+    words += ["creditscope train --preset", command["preset"]] if "preset" in command else []
     words += ["--rules", ",".join(command["rules"])] if "rules" in command else []
     words += [f"--set '{key}={value}'" for key, value in command.get("set", {}).items()]
-    words.append("--device cuda --data-dir DATA --out RAW")
+    words.append(f"--device cuda --data-dir DATA --out {'STUDY' if 'study' in command else 'RAW'}")
     times = [log.end.time_total for log in logs if log.end is not None and log.end.time_total is not None]
-    ran = f"{max(times):.0f} s" if times else "not stated: no run has an end row"
-    methods: dict[str, list[RunLog]] = {}
+    ran = f"{max(times):.0f} s" if times else "a time that is not stated, for no run has an end row,"
+    cells: dict[str, list[RunLog]] = {}
     for log in logs:
-        methods.setdefault(log.spec.method, []).append(log)
+        cells.setdefault(log.spec.cell_key, []).append(log)
+    labels = labels_of([runs[0].spec for runs in cells.values()])
     table = Table(
         ("method", "seeds", "planned epochs", "epochs logged", "status", "dear probes at epochs", "matmul"),
         tuple(
             (
-                method,
+                label,
                 _each(log.spec.seed for log in runs),
                 _each(log.spec.epochs for log in runs),
                 _each(log.last.epoch if log.last else None for log in runs),
@@ -111,14 +121,14 @@ def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
                 _each(" ".join(str(probe.epoch) for probe in log.probes) for log in runs),
                 _each(log.spec.matmul for log in runs),
             )
-            for method, runs in methods.items()
+            for label, runs in zip(labels, cells.values(), strict=True)
         ),
     )
     return "\n\n".join(
         [
             f"### {command['about']}",
             f"```console\n$ {' '.join(words)}\n```",
-            f"{len(logs)} runs; wall-clock {ran}.",
+            f"{len(logs)} runs; training took {ran} of wall-clock time.",
             table.to_markdown(),
         ]
     )
@@ -134,7 +144,10 @@ def _shortfalls(logs: Sequence[RunLog]) -> str:
     found += [f"- {log.name}: {problem}" for log in logs for problem in log.problems]
     tf32 = sum(log.spec.matmul == "tf32" for log in logs)
     if tf32:
-        found.append(f"- {tf32} runs used TF32 matrix products in training; the others float32")
+        found.append(
+            f"- {tf32} of {len(logs)} runs used TF32 matrix products in training and for the test accuracy, the others "
+            "float32; norms, cosines and all other probes never use TF32"
+        )
     return "\n".join(found) or "Nothing: every run finished."
 
 
