@@ -269,3 +269,59 @@ def test_a_loss_of_ones_own():
     with cs.watch(Net(), probe=(x, y), loss_fn=lambda z, t: functional.cross_entropy(z, t), **FAST) as scope:
         scope.epoch()
     assert scope.log.epochs[0].reference is not None
+
+
+def test_an_accuracy_of_the_users_own_has_no_correctness_per_sample():
+    """What the untrained net got right must not stand at the end of a trained one."""
+    with cs.watch(Net(), probe=samples(), **FAST) as scope:
+        scope.epoch(accuracy=0.5)
+    assert scope.log.end.test_accuracy == 0.5
+    assert scope.log.end.correct is None
+
+
+def test_the_guard_is_asked_at_dear_looks_only(monkeypatch):
+    asked = []
+
+    def guard(snapshot):
+        asked.append(snapshot.epoch)
+        return True
+
+    monkeypatch.setattr(watching, "samples_are_independent", guard)
+    with cs.watch(Net(), probe=samples(), budget=1.0, **FAST) as scope:
+        for _ in range(7):
+            scope.epoch()
+    assert asked == [0, 1, 2, 3, 5]
+    assert [row.epoch for row in scope.log.epochs if row.reference is not None] == list(range(8))
+
+
+class Mixes(Net):
+    """Blocks that mix their samples behind a gain that starts at zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.zeros(()))
+        for block in self.blocks:
+            block.linear.register_forward_hook(lambda _, args, out: out + self.gain * (out - out.mean(0)))
+
+
+def test_samples_that_begin_to_mix_are_found():
+    model = Mixes()
+    with cs.watch(model, probe=samples(), budget=1.0, **FAST) as scope:
+        scope.epoch()
+        with torch.no_grad():
+            model.gain.fill_(1.0)
+        scope.epoch()
+    assert [row.epoch for row in scope.log.epochs if row.reference is not None] == [0, 1]
+    assert any("samples are not independent" in note for note in scope.log.problems)
+
+
+def test_correctness_is_that_of_every_sample_given():
+    """Few samples are those the probes see; of many, only the first are."""
+    for n in (48, 1500):
+        x, y = samples(n)
+        model = Net()
+        with cs.watch(model, probe=(x, y), **FAST) as scope:
+            scope.epoch()
+        model.eval()
+        assert scope.log.end.n_test == n
+        assert scope.log.end.test_accuracy == pytest.approx(float((model(x).argmax(1) == y).double().mean()))

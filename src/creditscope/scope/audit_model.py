@@ -129,7 +129,7 @@ def model_log(
         looked = look(subject, snapshot)
         if dear:
             require_true_reference(snapshot, looked)
-        correct = subject.correct()
+        correct = subject.correct(snapshot)
         accuracy = None if correct is None else float(correct.double().mean())
         loss = float(snapshot.seen.loss.double().mean())
         row = epoch_row(subject, looked, start, epoch, test_accuracy=accuracy, test_loss=loss)

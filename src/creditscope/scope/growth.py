@@ -33,6 +33,16 @@ def per_element(growth: list[float | None], shapes: tuple[tuple[int, ...], ...])
     ]
 
 
+def ends_in_normaliser(task: Task, x: Tensor) -> bool:
+    """Whether some block ends in a normaliser; it takes a forward pass to see.
+
+    Args:
+        task: The cut model.
+        x: A few inputs.
+    """
+    return bool(_entering(task, {**task.buffers, **dict(task.blocks.model.named_parameters())}, x))
+
+
 def sums_before_normalisers(snapshot: Snapshot) -> dict[int, float]:
     """Median norm of what enters the normaliser that ends a block, by block; blocks that end otherwise are absent.
 

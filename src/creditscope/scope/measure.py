@@ -101,12 +101,14 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
     )
 
 
-def look(subject: Subject, snapshot: Snapshot) -> Looked:
+def look(subject: Subject, snapshot: Snapshot, independent: bool | None = None) -> Looked:
     """The cheap set, with what stands in the way of part of it.
 
     Args:
         subject: The model.
         snapshot: The model now.
+        independent: Whether its samples are independent, where that was found before; None: found now, at the price
+            of several steps.
     """
     notes = []
     if subject.found:
@@ -116,13 +118,13 @@ def look(subject: Subject, snapshot: Snapshot) -> Looked:
         fields = epoch_fields(summarise(numbers_), snapshot.exact)
     _refuse_zero_credit(snapshot)
     hidden = fields["hidden"].median
-    for block, size in sums_before_normalisers(snapshot).items():
+    for block, size in (sums_before_normalisers(snapshot) if subject.normalised else {}).items():
         fields["growth"][block] = size / hidden[block] if hidden[block] else None
         notes.append(f"block {subject.names[block]} ends in a normaliser: its growth is taken on the sum before it")
     if len(set(subject.task.shapes)) > 1:
         fields["growth"] = per_element(fields["growth"], subject.task.shapes)
         notes.append(UNLIKE_SHAPES)
-    if not samples_are_independent(snapshot):
+    if not (samples_are_independent(snapshot) if independent is None else independent):
         for name in ("reference", "gain", "cosine", "cosine_published", "gamma"):
             fields.pop(name, None)
         notes.append("samples are not independent even in eval mode: no gradient is taken per sample")
@@ -163,10 +165,13 @@ def movement_of(subject: Subject, init: Params) -> Movement:
         init: Parameters at initialisation.
     """
     now_ = dict(subject.model.named_parameters())
-    names = [name for block in subject.matrices for name in block]
+    blocks = subject.matrices
+    names = [name for block in blocks for name in block]
+    with torch.no_grad():
+        moved = numbers([movement(now_[name], init[name]) for name in names])
     return Movement(
-        weights=dict(zip(names, numbers([movement(now_[name].detach(), init[name]) for name in names]), strict=True)),
-        blocks=subject.matrices,
+        weights=dict(zip(names, moved, strict=True)),
+        blocks=blocks,
         trainable=subject.trainable,
     )
 

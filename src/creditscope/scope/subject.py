@@ -13,6 +13,7 @@ from creditscope.errors import BadInput
 from creditscope.records.method import TrainLast
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
 from creditscope.scope.found import device_of, spared_gradients
+from creditscope.scope.growth import ends_in_normaliser
 from creditscope.scope.inputs import call
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
@@ -34,6 +35,7 @@ class Subject:
         found: Whether the blocks were found, not named.
         seed: Of the run's probe stream.
         exact: Per state, whether an adapter's credit is the true gradient by construction.
+        normalised: Whether some block ends in a normaliser.
     """
 
     task: Task
@@ -43,6 +45,7 @@ class Subject:
     found: bool
     seed: int
     exact: tuple[bool, ...]
+    normalised: bool
 
     @classmethod
     def of(
@@ -98,6 +101,7 @@ class Subject:
             found=blocks is None,
             seed=seed,
             exact=exact_states(task, credit, few, seed) if shuffles else (False,) * (cut.depth + 1),  # type: ignore[arg-type]
+            normalised=ends_in_normaliser(task, data.probe.x[:2]),
         )
 
     @property
@@ -191,10 +195,16 @@ class Subject:
         """Vectors as they are, everything else flattened."""
         return "flat" if all(len(shape) == 1 for shape in self.task.shapes) else "all"
 
-    def correct(self) -> Tensor | None:
-        """Per-sample correctness on everything the loader gave; None where the targets are no labels."""
+    def correct(self, snapshot: Snapshot) -> Tensor | None:
+        """Per-sample correctness on everything the loader gave; None where the targets are no labels.
+
+        Args:
+            snapshot: The model now, whose outputs on the probe samples need not be computed again.
+        """
         if not self.data.labelled or self.task.outputs < 2:
             return None
+        if len(self.data.test.x) == len(self.data.probe.x):
+            return snapshot.seen.logits.argmax(-1) == self.data.test.y
         with torch.no_grad():
             logits = [call(self.model, self.cut.inputs(x)) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)]
         return torch.cat(logits).argmax(-1) == self.data.test.y

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from creditscope.blocks.cut import Where
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.probes.dear import dear_probes
+from creditscope.probes.guards import samples_are_independent
 from creditscope.probes.schedule import DEAR_EPOCHS
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
@@ -146,7 +147,8 @@ class Scope:
         self._correct: Tensor | None = None
         self._given: dict[str, Any] = {}
         self._spent = 0.0
-        self._cost = {"cheap": 0.0, "dear": 0.0, "step": 0.0}
+        self._cost = {"cheap": 0.0, "guard": 0.0, "dear": 0.0, "step": 0.0}
+        self._independent: bool | None = None
         self._init: dict[str, Tensor] = {}
         self._began = time.monotonic()
 
@@ -197,7 +199,7 @@ class Scope:
             self.skipped.append(self._epoch)
             self._add(self._passed_over())
             return
-        dear = self._epoch in DEAR_EPOCHS and self._affordable("cheap", "dear")
+        dear = self._epoch in DEAR_EPOCHS and self._affordable("cheap", "guard", "dear")
         self._measure(dear, last=False)
         if self.stopped is not None:
             raise Stopped(self.stopped.message)
@@ -289,18 +291,25 @@ class Scope:
         subject = self._subject
         with as_found(subject.model):
             snapshot = subject.snapshot(self._init, self._epoch, self._step, dear=False)
-            looked = look(subject, snapshot)
+            if dear or self._independent is None:
+                # Dearer than the cheap set itself, so not at every look; yet now and then, for a branch that starts
+                # at zero hides what it mixes.
+                self._independent = samples_are_independent(snapshot)
+                self._spend("guard", began)
+                began = time.monotonic()
+            looked = look(subject, snapshot, self._independent)
             self._notes = looked.notes
             finite = all(bool(h.isfinite().all()) for h in snapshot.seen.states)
-            if self._epoch == 0:
-                require_true_reference(snapshot, looked)
             given = dict(self._given)
-            if given.get("test_accuracy") is None:
-                self._correct = subject.correct()
-                given["test_accuracy"] = None if self._correct is None else float(self._correct.double().mean())
+            # An accuracy of the user's own is on samples that are not known here: no sample's correctness goes with it.
+            self._correct = subject.correct(snapshot) if given.get("test_accuracy") is None else None
+            if self._correct is not None:
+                given["test_accuracy"] = float(self._correct.double().mean())
             loss = float(snapshot.seen.loss.double().mean())
             row = epoch_row(subject, looked, self._init, self._epoch, step=self._step, test_loss=loss, **given)
-        self._spend("cheap", began)
+            self._spend("cheap", began)
+            if self._epoch == 0:
+                require_true_reference(snapshot, looked)
         self._add(row)
         if dear and finite:
             self._dear(last)
