@@ -126,6 +126,14 @@ def test_too_few_redraws_cannot_pass():
     assert judged(with_cosines(-0.2, -0.2, -0.2, k=99)).ruling == "fires"
 
 
+def test_redraws_too_few_for_holm_do_not_fire_by_being_few():
+    """With 199 redraws p ≥ 1/200, and Holm over three blocks can show no less than 3/200 whatever the credit does."""
+    assert judged(with_cosines(0.2, 0.0, 0.0, k=199)).ruling == "undecided"
+    assert judged(with_cosines(0.2, 0.0, 0.0, k=299)).ruling == "undecided"  # 3/300 is not below .01 either
+    assert judged(with_cosines(0.2, 0.0, 0.0, k=399)).ruling == "undecided"  # here Holm can, and does
+    assert judged(with_cosines(0.0, 0.0, 0.0, k=199)).ruling == "fires"
+
+
 def test_one_seed_without_draws_uses_its_p_and_several_take_the_null_as_normal():
     assert judged(with_cosines(0.2, 0.2, 0.2, keep=False)).evidence.grade == "exact"
     outcome = judged(*(with_cosines(0.2, 0.2, 0.2, seed=s, keep=False) for s in (1, 2)))

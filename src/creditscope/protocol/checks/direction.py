@@ -80,6 +80,7 @@ class BlockTest:
         grade: ``exact`` with redraws, ``proxy`` when the null was taken as normal.
         why: What is unknown.
         null_mean: Mean of the null; far above 0 where skips carry exact gradient.
+        least: The smallest p that its redraws can show.
     """
 
     block: int
@@ -90,6 +91,7 @@ class BlockTest:
     grade: Grade = Grade.EXACT
     why: str = ""
     null_mean: float | None = None
+    least: float = 0.0
 
 
 @final
@@ -149,10 +151,15 @@ class Direction(Check):
         return bool(blocks) and self._evidence(self._test([blocks])).ruling(self.threshold, self.side) is Ruling.FIRES
 
     def _test(self, credits: list[list[BlockCredit]]) -> list[BlockTest]:
-        """Raw tests per block, then Holm over those that could be tested."""
+        """Raw tests per block, then Holm over those that could be tested.
+
+        Where the redraws are too few for Holm to show anything, the plain p stands: few redraws must not fire.
+        """
         raw = [_pool(list(seeds)) for seeds in zip(*credits, strict=True)]
         tested = [i for i, test in enumerate(raw) if test.p is not None]
-        adjusted = dict(zip(tested, holm([raw[i].p or 0.0 for i in tested]), strict=True))
+        plain = [raw[i].p or 0.0 for i in tested]
+        powerless = any(len(tested) * raw[i].least >= LEVEL for i in tested)
+        adjusted = dict(zip(tested, plain if powerless else holm(plain), strict=True))
         return [replace(test, adjusted=adjusted.get(i)) for i, test in enumerate(raw)]
 
     def _evidence(self, tests: list[BlockTest]) -> Evidence:
@@ -305,16 +312,17 @@ def _pool(seeds: list[BlockCredit]) -> BlockTest:
         return BlockTest(block, "zero", None, None, why="credit is zero")
     cosine = fmean(seed.cosine for seed in seeds if seed.cosine is not None)
     fewest = min(seed.redraws for seed in seeds)
-    if 1 / (fewest + 1) >= LEVEL and cosine > 0:
+    least = 1 / (fewest + 1)
+    if least >= LEVEL and cosine > 0:
         return BlockTest(block, "unknown", cosine, None, why=f"{fewest} redraws cannot show p < {LEVEL:g}")
     means = [seed.null_mean for seed in seeds if seed.null_mean is not None]
     null_mean = fmean(means) if means else None
     draws = [seed.draws for seed in seeds if seed.draws is not None]
     if len(draws) == len(seeds):
         mean = np.mean([values[:fewest] for values in draws], axis=0)
-        return BlockTest(block, "ok", cosine, monte_carlo_p(cosine, mean), null_mean=null_mean)
+        return BlockTest(block, "ok", cosine, monte_carlo_p(cosine, mean), null_mean=null_mean, least=least)
     if len(seeds) == 1:
-        return BlockTest(block, "ok", cosine, seeds[0].p, null_mean=null_mean)
+        return BlockTest(block, "ok", cosine, seeds[0].p, null_mean=null_mean, least=least)
     return _normal(seeds, block, cosine)
 
 
