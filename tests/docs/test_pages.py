@@ -12,6 +12,7 @@ import finding
 import make_findings
 import make_gallery
 import make_misleading
+import make_reliability
 import make_reproduction
 import pack
 import page_data
@@ -28,6 +29,7 @@ PAGES = {
     "findings.md": make_findings,
     "gallery.md": make_gallery,
     "misleading.md": make_misleading,
+    "reliability.md": make_reliability,
 }
 
 

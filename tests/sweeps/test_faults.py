@@ -220,11 +220,12 @@ def test_a_clock_that_jumps(spec, undisturbed, tmp_path, jump):
     assert process.returncode == 0, error
     record(f"wall clock jumps by {jump} s", folder, undisturbed, since)
     logs = [RunLog.read(path) for path in folder.glob("*.jsonl")]
+    met = {member for log in logs if log.name in begun for member in log.header.fleet}
     before, after = (
-        [datetime.fromisoformat(log.header.time_created) for log in logs if (log.name in begun) == first]
+        [datetime.fromisoformat(log.header.time_created) for log in logs if (log.spec.run_id in met) == first]
         for first in (True, False)
     )
-    assert len(before) in (1, 2)  # the fleet that was met while it trained
+    assert len(before) == len(after) == 2  # the fleet that was met while it trained, and the next
     assert (max(after) - min(before)).total_seconds() == pytest.approx(int(jump), abs=60), "it did jump"
     assert all(0 <= row.time_epoch < 60 for log in logs for row in log.epochs)
     assert all(0 <= row.time_probe < 60 for log in logs for row in log.probes)
