@@ -133,6 +133,7 @@ def test_the_calibration_decides(monkeypatch, tmp_path, cores, share, threads, c
     monkeypatch.setattr(processes, "FEW_STEPS", 0)
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda who: set(range(cores)))
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setattr(processes, "step_seconds", lambda fleet: 1.0 if len(fleet.specs) == 3 else share)
     workshop = local.Workshop(
         folder=tmp_path, load=lambda spec: features(), factory=local.default_model, device=torch.device("cpu"),
