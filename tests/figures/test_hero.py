@@ -185,6 +185,28 @@ def test_more_methods_than_can_be_told_apart_are_named_not_drawn():
     assert "d = 18" in line or "d = 19" in line
 
 
+def test_claims_are_drawn_first_and_then_the_twins_they_clear_by_the_least():
+    """Seven claims, three twins with margins of +10, −10 and +1 points: one place is left, for the one that wins."""
+
+    def pair(width, margin):
+        shape = Shape(300.0, 0.04, 0.4, (0.1,) * 5, (0.1,) * 5, 0.0)
+        twin = Shape(300.0, 0.04, 0.4 - margin, (0.1,) * 5, (0.1,) * 5, 0.0)
+        return [run("dfa-rms", shape=shape, width=width), run("dfa-rms@frozen", shape=twin, width=width)]
+
+    rivals = [log for width, margin in ((10, 0.1), (11, -0.1), (12, 0.01)) for log in pair(width, margin)]
+    claims = [run("dfa-rms", width=width) for width in range(13, 17)]
+    table = hero_table([*reversed(rivals), *claims])
+    drawn = [item.label for item in table.series]
+    assert len(drawn) == MOST_SERIES == 8
+    assert [label for label in drawn if "@frozen" in label] == ["dfa-rms@frozen (d = 11)"]
+    left_out = "dfa-rms@frozen (d = 10), dfa-rms@frozen (d = 12)"
+    assert f"Not drawn: {left_out}." in table.notes
+    assert any(left_out in line for line in table.warnings)
+    caption = plain(table.panel("A").caption)
+    assert "Below its own frozen-blocks twin: dfa-rms (d = 11) −10.0 pp." in caption
+    assert "Above it: dfa-rms (d = 10) +10.0 pp, dfa-rms (d = 12) +1.0 pp." in caption
+
+
 def test_the_strip_follows_the_logs():
     strip = hero_table(audit_suite(10)).strip
     assert (strip.depth, strip.terminal_ln, strip.rules) == (DEPTH, True, ("bp", "fa-block", "dfa"))

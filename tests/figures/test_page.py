@@ -5,6 +5,7 @@ from figures.cases import Shape, audit_suite, foreign, penalty_suite, run, runs,
 from figures.layout import clipped, misplaced_captions, overlapping, problems, smallest_type, words
 
 from creditscope.figures import draw_figure
+from creditscope.figures.hero_words import QUADRANTS
 from creditscope.figures.page import fit, pretty, text_width, wrap
 from creditscope.figures.style import styled
 
@@ -73,6 +74,25 @@ def test_the_overlap_test_can_fail():
     figure.text(0.97, 0.02, "off the page")
     assert ("one upon", "the other") in overlapping(figure)
     assert clipped(figure) == ["off the page"]
+
+
+@pytest.mark.parametrize("width", ["one", "two"])
+def test_quadrant_words_keep_clear_of_the_edges(width):
+    figure = draw_figure("hero", audit_suite(5), width).figure
+    boxes = {text: box for text, box in words(figure) if text in QUADRANTS.values()}
+    panel = next(axes for axes in figure.axes if "Γ" in axes.get_xlabel())
+    assert set(boxes) == set(QUADRANTS.values())
+    zero = panel.transData.transform((0, 0))[0]
+    air = 0.01 * 300
+    for name in ("neither", "accurate"):
+        box = boxes[QUADRANTS[name]]
+        assert panel.bbox.x0 + air < box.x0 < box.x1 < zero - air
+
+
+def test_the_title_with_cost_and_gap_takes_one_line():
+    figure = draw_figure("penalty-rescue", penalty_suite()).figure
+    (title,) = [text for text, _ in words(figure) if text.startswith("(c) Cost to BP")]
+    assert "\n" not in title
 
 
 def test_panels_are_stacked_in_one_column():

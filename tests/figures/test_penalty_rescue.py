@@ -64,7 +64,7 @@ def test_vanilla_is_taken_at_the_last_probed_epoch_whose_reference_passes():
     assert pair.y == pytest.approx(statistics.fmean(deep(row(log, expected).cosine.mean) for log in vanilla))
 
 
-@pytest.mark.parametrize(("method", "name"), [("dfa-rms+pen0.0001", "λ = 1e-4"), ("dfa-rms+pen0.01", "λ = 0.01")])
+@pytest.mark.parametrize(("method", "name"), [("dfa-rms+pen0.0001", "λ = 0.0001"), ("dfa-rms+pen0.01", "λ = 0.01")])
 def test_penalised_bars_are_at_the_last_probe(method, name):
     logs = penalty_suite()
     table = penalty_rescue_table(logs)
@@ -100,7 +100,8 @@ def test_title_carries_the_computed_cost_and_gap():
     }
     table = penalty_rescue_table(logs)
     cost, gap = 100 * (mean["bp"] - mean["bp+pen0.01"]), 100 * (mean["bp+pen0.01"] - mean["dfa-rms+pen0.01"])
-    assert table.panel("c").title == f"(c) Cost to BP {cost:.1f} pp, remaining gap {gap:.1f} pp"
+    assert table.panel("c").title == f"(c) Cost to BP {cost:.1f} pp, gap {gap:.1f} pp"
+    assert "(c): cost = bp − bp+pen0.01; remaining gap = bp+pen0.01 − dfa-rms+pen0.01." in table.notes
     (frozen,) = table.of("c", kind="line")
     assert frozen.y == pytest.approx(mean["dfa-rms@frozen"])
     assert len(table.of("c", kind="bar")) == 4

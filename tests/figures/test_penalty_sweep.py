@@ -17,7 +17,7 @@ def of(logs: list[RunLog], method: str) -> list[RunLog]:
 def test_one_line_per_lambda_with_seed_means():
     logs = penalty_suite()
     table = penalty_sweep_table(logs)
-    assert [item.label for item in table.series] == ["λ = 0", "λ = 1e-4", "λ = 0.01", "λ = 0.1"]
+    assert [item.label for item in table.series] == ["λ = 0", "λ = 0.0001", "λ = 0.01", "λ = 0.1"]
     for label, method in (("λ = 0", "dfa-rms"), ("λ = 0.1", "dfa-rms+pen0.1")):
         for panel, read in (
             ("a", lambda row: row.hidden.median[4]),
@@ -108,7 +108,7 @@ def test_missing_runs_are_named():
 def test_foreign_logs_without_baseline():
     logs = [foreign(f"dfa-rms+pen{value}", 42) for value in ("0.0001", "0.01", "0.1")]
     table = penalty_sweep_table(logs)
-    assert [item.label for item in table.series] == ["λ = 1e-4", "λ = 0.01", "λ = 0.1"]
+    assert [item.label for item in table.series] == ["λ = 0.0001", "λ = 0.01", "λ = 0.1"]
     point = table.of("b", "λ = 0.01")[-1]
     assert point.y == logs[1].epochs[-1].reference.median[2]
     assert point.logs == (logs[1].name,)

@@ -23,6 +23,11 @@ def test_series_differ_in_marker_and_not_only_in_colour():
     assert len({look.color for look in chosen.values()}) == len(MANY)
 
 
+def test_baselines_of_one_figure_differ_too():
+    chosen = looks([Series(f"twin {i}", "dfa", "baseline") for i in range(6)])
+    assert len({look.marker for look in chosen.values()}) == 6
+
+
 def test_families():
     assert [family(rule) for rule in ("bp", "fa", "fa-block", "fa-exact-head", "dfa", "farewell")] == [
         *("bp", "fa", "fa", "fa", "dfa", "other"),

@@ -25,7 +25,9 @@ def test_signs_are_true_minus_signs():
     assert signed(-4.94) == "−4.9"
     assert signed(1.06) == "+1.1"
     assert points_of_percent(-0.031) == "−3.1 pp"
-    assert lam(1e-4) == "λ = 1e-4"
+    assert [lam(value) for value in (0.0, 1e-5, 1e-4, 0.01, 0.25, 20.0)] == [
+        *("λ = 0", "λ = 0.00001", "λ = 0.0001", "λ = 0.01", "λ = 0.25", "λ = 20"),
+    ]
 
 
 def test_long_lists_are_counted():

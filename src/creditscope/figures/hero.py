@@ -1,5 +1,6 @@
 """Artefact 1, ``hero``: accuracy and aggregate cosine against what lies beneath them, block by block."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -17,7 +18,7 @@ from creditscope.figures.cells import (
 )
 from creditscope.figures.choose import rank, role_of
 from creditscope.figures.curves import alignment, error_bars, floor_line, left_out
-from creditscope.figures.hero_words import beneath_words, cosine_words, pair_words
+from creditscope.figures.hero_words import beneath_words, cosine_words, margins, pair_words
 from creditscope.figures.style import family
 from creditscope.figures.table import EXACT, Panel, Point, Series, Strip, Table, drawable
 from creditscope.records import EpochRow, RunLog
@@ -34,9 +35,11 @@ def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:
         index: ``published``, or ``acts``: cosines where the credit acts.
     """
     cells, warnings = cells_of(logs)
-    cells = tuple(sorted(cells, key=rank))
-    said = [*warnings, *_missing(cells), *_too_many(cells[MOST_SERIES:])]
-    cells = cells[:MOST_SERIES]
+    everything = sorted(cells, key=rank)
+    cells = _most_telling(everything)
+    shown = {cell.label for cell in cells}
+    rest = [cell.label for cell in everything if cell.label not in shown]
+    said = [*warnings, *_missing(everything), *_too_many(rest)]
     notes: list[str] = []
     points: list[Point] = []
     for cell in cells:
@@ -53,6 +56,7 @@ def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:
     notes += [left_out([p for p in points if p.panel == "C"], "panel C"), error_bars(points, "Error bars")]
     if any(point.note == EXACT for point in points):
         notes.append("Hollow markers: exact by construction.")
+    notes.append(f"Not drawn: {', '.join(rest)}." if rest else "")
     chance, chance_line = _chance(cells)
     said += _partial(cells, points)
     points += [*chance_line, floor_line("C")]
@@ -60,7 +64,7 @@ def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:
         figure="hero",
         points=tuple(points),
         series=tuple(Series(cell.label, cell.spec.rule, role_of(cell)) for cell in cells if cell.label in drawn),
-        panels=_panels(points, cells, chance, index),
+        panels=_panels(points, everything, chance, index),
         notes=tuple(dict.fromkeys(note for note in notes if note)),
         warnings=tuple(said),
         strip=_strip(cells),
@@ -82,11 +86,25 @@ def _partial(cells: Sequence[Cell], points: Sequence[Point]) -> list[str]:
     ]
 
 
-def _too_many(rest: Sequence[Cell]) -> list[str]:
+def _most_telling(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """As many cells as a reader can tell apart: claims first, then the frozen twins that they clear by the least."""
+    if len(cells) <= MOST_SERIES:
+        return tuple(cells)
+    claims = [cell.label for cell in cells if not cell.spec.is_baseline][:MOST_SERIES]
+    others = [cell.label for cell in cells if cell.spec.is_baseline]
+    closest: dict[str, float] = {}
+    for claim, twin, margin in margins(cells):
+        if claim.label in claims:
+            closest[twin.label] = min(margin, closest.get(twin.label, math.inf))
+    others.sort(key=lambda label: closest.get(label, math.inf))
+    kept = {*claims, *others[: MOST_SERIES - len(claims)]}
+    return tuple(cell for cell in cells if cell.label in kept)
+
+
+def _too_many(rest: Sequence[str]) -> list[str]:
     if not rest:
         return []
-    names = ", ".join(cell.label for cell in rest)
-    return [f"hero: more than {MOST_SERIES} methods; not drawn: {names}; pass fewer logs to see them"]
+    return [f"hero: more than {MOST_SERIES} methods; not drawn: {', '.join(rest)}; pass fewer logs to see them"]
 
 
 def _gamma(index: Index) -> Callable[[RunLog, EpochRow], tuple[float | None, bool]]:

@@ -17,7 +17,8 @@ from creditscope.figures.style import BAD, GOOD, GREY, HEIGHTS, INCHES, INK, NEU
 from creditscope.figures.table import EXACT, Panel, Point, Table, coordinates, drawable
 from creditscope.figures.words import sci
 
-_GAMMA_RANGE = (-0.22, 1.12)
+# Wide enough on the left for the words of the lower quadrant.
+_GAMMA_RANGE = (-0.28, 1.12)
 
 
 def plot_hero(table: Table, width: Width = "two") -> Figure:

@@ -1,6 +1,6 @@
 """The hero's captions: words chosen from the numbers, so that they never say what the logs do not show."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from creditscope.figures.cells import Cell, accuracy, common_epochs, mean_at
 from creditscope.figures.choose import is_frozen
@@ -23,7 +23,7 @@ def pair_words(points: Sequence[Point], cells: Sequence[Cell], chance: float | N
 
     Args:
         points: The markers.
-        cells: Their cells, baselines among them.
+        cells: Every cell of the logs, twins that are not drawn among them.
         chance: 1/classes; None when unknown.
     """
     if not points:
@@ -40,7 +40,7 @@ def pair_words(points: Sequence[Point], cells: Sequence[Cell], chance: float | N
             key = QUADRANTS["both" if up and learns else "aligned" if up else "accurate" if learns else "neither"]
         groups.setdefault(key, []).append(point.series)
     sentences = [f"{key[0].upper()}{key[1:]}: {listed(names)}." for key, names in groups.items()]
-    sentences += [_twins(cells)]
+    sentences += [_twins(cells, {point.series for point in points})]
     if chance is None:
         sentences.append("Chance: the logs name no single number of classes, so no line is drawn.")
     else:
@@ -48,20 +48,31 @@ def pair_words(points: Sequence[Point], cells: Sequence[Cell], chance: float | N
     return hold(" ".join(filter(None, sentences)))
 
 
-def _twins(cells: Sequence[Cell]) -> str:
-    """Who scores below the matched network whose blocks never trained."""
+def margins(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
+    """Each claim with the matched network whose blocks never trained, and its margin over it as a fraction.
+
+    Args:
+        cells: Every cell of the logs.
+    """
     frozen = {cell.spec.match_key: cell for cell in cells if is_frozen(cell) and not cell.ended_early}
-    below: list[str] = []
-    above: list[str] = []
+    found = []
     for cell in cells:
         twin = frozen.get(cell.spec.match_key)
         if twin is None or cell.spec.is_baseline or cell.ended_early:
             continue
         mine, theirs = _final(cell), _final(twin)
-        if mine is None or theirs is None:
-            continue
-        margin = 100 * (mine - theirs)
-        (below if margin < 0 else above).append(f"{cell.label} {signed(margin)} pp")
+        if mine is not None and theirs is not None:
+            found.append((cell, twin, mine - theirs))
+    return found
+
+
+def _twins(cells: Sequence[Cell], drawn: Collection[str]) -> str:
+    """Who of the methods drawn scores below its frozen twin."""
+    below: list[str] = []
+    above: list[str] = []
+    for cell, _, margin in margins(cells):
+        if cell.label in drawn:
+            (below if margin < 0 else above).append(f"{cell.label} {signed(100 * margin)} pp")
     sentences = [
         f"Below its own frozen-blocks twin: {listed(below)}." if below else "",
         f"Above it: {listed(above)}." if below and above else "",

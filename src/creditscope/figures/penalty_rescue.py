@@ -237,6 +237,9 @@ def _accuracies(chosen: Chosen, notes: list[str]) -> list[Point]:
         )
     if len(set(ends.values())) > 1:
         notes.append(f"(c): last epochs differ: {', '.join(f'{label} {epoch}' for label, epoch in ends.items())}.")
+    if chosen.bp_penalised is not None and chosen.bp_penalised.label in ends:
+        under = chosen.bp_penalised.label
+        notes.append(f"(c): cost = bp − {under}; remaining gap = {under} − {chosen.flavour}+pen{chosen.penalty:g}.")
     frozen = final_accuracy(chosen.frozen)
     if bars and frozen is not None and chosen.frozen is not None:
         mean = frozen[1]
@@ -295,4 +298,4 @@ def _costs(points: Sequence[Point], chosen: Chosen) -> str:
         return f"Cost and gap unknown: no bp+pen{chosen.penalty:g} accuracy"
     cost = points_of_percent(bp - bp_pen) if bp is not None else "unknown"
     gap = points_of_percent(bp_pen - local_pen) if local_pen is not None else "unknown"
-    return f"Cost to BP {cost}, remaining gap {gap}"
+    return f"Cost to BP {cost}, gap {gap}"

@@ -98,6 +98,9 @@ _BASELINES = (
     Look("#4d4d4d", "X", (0, (1, 1.2))),
     Look("#8c8c8c", "d", (0, (3, 1.5))),
     Look("#b0b0b0", ">", (0, (5, 1, 1, 1))),
+    Look("#6e6e6e", "<", (0, (6, 1))),
+    Look("#262626", "1", (0, (2, 2))),
+    Look("#9d9d9d", "H", (0, (4, 1, 1, 1, 1, 1))),
 )
 # From pale to dark, so that a larger λ prints darker; each with its own marker and dash.
 _LADDER = ("#E8A33D", "#D55E00", "#A8325A", "#6A2C8E", "#2F2A85", "#10103A")

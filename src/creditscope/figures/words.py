@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 _MOST_NAMES = 5
 
@@ -19,12 +20,12 @@ def sci(value: float) -> str:
 
 
 def lam(penalty: float) -> str:
-    """A penalty for a label: λ = 1e-4, λ = 0.01.
+    """A penalty for a label, never with an exponent, as method names write it: λ = 0.0001, λ = 0.01, λ = 0.
 
     Args:
         penalty: λ.
     """
-    return f"λ = {sci(penalty)}"
+    return f"λ = {Decimal(repr(penalty)).normalize():f}"
 
 
 def signed(number: float) -> str:
