@@ -1,6 +1,7 @@
 """A whole study, shrunk: every file is there, the numbers are the logs', and a second call trains nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from cases.tiny import FIELDS, tiny
@@ -76,6 +77,25 @@ def test_the_partial_layout_holds_the_published_units(made):
     assert [row["g_2_norm"] * 128 for row in rows] == pytest.approx([row.reference.median[2] for row in log.epochs])
     with pytest.raises(BadInput, match="runs of dfa"):
         partial_audit([])
+
+
+def test_a_partial_audit_mixes_no_settings(made):
+    """A bare baseline belongs to one setting: another model's frozen runs must not move it."""
+    logs = load_logs([made[0] / "runs"]).logs
+    twin = next(log for log in logs if log.spec.method == "dfa-rms@frozen")
+    header = twin.header.model_copy(update={"spec": twin.spec.model_copy(update={"model": "vit-mini"})})
+    with pytest.raises(BadInput, match="dfa runs of one setting, got 2; pass the runs of one preset"):
+        partial_audit([*logs, replace(twin, header=header)])
+
+
+def test_the_partial_audit_of_every_study_is_of_one_setting():
+    data = load_data("fashion-mini")
+    for chosen in STUDIES.values():
+        specs = presets.build_specs(presets.preset(chosen.partial), data.spec, data.classes)
+        dfa = [spec for spec in specs if spec.rule == "dfa"]
+        assert chosen.partial in chosen.presets
+        assert len({spec.match_key for spec in dfa}) == 1
+        assert any(spec.is_baseline for spec in dfa)
 
 
 def test_the_plan_names_every_fleet_with_its_time(made):

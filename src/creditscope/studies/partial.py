@@ -15,8 +15,11 @@ STATE = 2
 def partial_audit(logs: Sequence[RunLog]) -> Audit:
     """Reduce the DFA runs to the published penalty layout, and judge what is left against a bare baseline number.
 
+    The layout keeps neither the model nor its settings and a bare number belongs to one of them, so that runs of
+    several settings cannot be judged together.
+
     Args:
-        logs: Full logs of dfa runs and their frozen twins.
+        logs: Full logs of dfa runs and their frozen twins, all of one setting.
     """
     local = [log for log in logs if log.spec.rule == "dfa" and log.last is not None]
     frozen = [log.last.test_accuracy for log in local if log.spec.is_baseline and log.last is not None]
@@ -24,6 +27,9 @@ def partial_audit(logs: Sequence[RunLog]) -> Audit:
     claims = [log for log in local if not log.spec.is_baseline and (log.spec.depth or 0) >= STATE]
     if not claims:
         raise BadInput("a partial audit wants runs of dfa or dfa-rms, got none")
+    settings = len({log.spec.match_key for log in local})
+    if settings > 1:
+        raise BadInput(f"a partial audit wants dfa runs of one setting, got {settings}; pass the runs of one preset")
     reduced = [import_logs(log.name, penalty_layout(log))[0] for log in claims]
     return audit(reduced, "published", baseline=fmean(known) if known else None)
 
