@@ -167,6 +167,9 @@ class Snapshot:
 
 
 def _join(parts: list[Observation]) -> Observation:
+    if len(parts) == 1:
+        return parts[0]
+
     def rows(name: str) -> tuple[Tensor, ...] | None:
         lists = [getattr(part, name) for part in parts]
         if lists[0] is None:

@@ -112,10 +112,16 @@ def summarise(numbers: SampleNumbers, clamp_at: int = 128) -> Summary:
         numbers: Per-sample numbers on all probe samples.
         clamp_at: Probe size N at which Γ's clamped twin is computed.
     """
+    # One call for all three: on small nets it is the number of operations that costs.
+    sizes = torch.cat([numbers.hidden, numbers.reference, numbers.error[..., None, :]], -2)
+    states = numbers.hidden.shape[-2]
+    hidden, reference, error = (
+        NormStats(*parts) for parts in zip(*(s.split([states, states, 1], -1) for s in norm_stats(sizes)), strict=True)
+    )
     return Summary(
-        norm_stats(numbers.hidden),
-        norm_stats(numbers.reference),
-        norm_stats(numbers.error).median,
+        hidden,
+        reference,
+        error.median[..., 0],
         _median_ratio(numbers.reference, numbers.error[..., None, :]),
         _median_ratio(numbers.branch, numbers.hidden[..., :-1, :]),
         _cosines(numbers.inner, numbers.credit, numbers.reference),
@@ -203,7 +209,9 @@ def _norms_field(stats: NormStats, samples: int) -> Norms:
 
 
 def _cosines(inner: Tensor, credit: Tensor, reference: Tensor) -> CosineSummary:
-    reference = reference[..., : inner.shape[-2], :]  # without credit there is no state to pair
+    if inner.shape[-2] == 0:  # without credit there is no state to pair
+        none = inner[..., 0]
+        return CosineSummary(none, none, none.long(), none.bool())
     finite = (credit.isfinite() & reference.isfinite() & inner.isfinite()).all(-1)
     defined = finite[..., None] & (credit > 0) & (reference > 0)
     # One after the other: the product of two tiny norms could underflow.
@@ -234,9 +242,10 @@ def _status(defined: int, finite: bool, exact: bool) -> CosineStatus:
 
 def _clamped(numbers: SampleNumbers, n: int) -> Tensor:
     """What torch's cosine_similarity reports on mean-reduced gradients: each norm is clamped at 1e-8."""
-    states = numbers.inner_published.shape[-2]
+    if numbers.inner_published.shape[-2] == 0:
+        return numbers.inner_published[..., 0]
     credit = (numbers.credit_published / n).clamp(min=TORCH_CLAMP)
-    reference = (numbers.reference[..., :states, :] / n).clamp(min=TORCH_CLAMP)
+    reference = (numbers.reference / n).clamp(min=TORCH_CLAMP)
     return (numbers.inner_published / n**2 / (credit * reference)).mean(-1)
 
 

@@ -71,8 +71,7 @@ def as_found(model: nn.Module) -> Iterator[None]:
     device = device_of(model)
     try:
         for module in modules:
-            module.training = False
-            module._compiled_call_impl = None
+            vars(module).update(training=False, _compiled_call_impl=None)
         with (
             spared_gradients(model),
             torch.random.fork_rng([device] if device.type == "cuda" else []),

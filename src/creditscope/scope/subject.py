@@ -169,10 +169,11 @@ class Subject:
         train = Batch(self.data.probe.x[:PROBE_BATCH], self.data.probe.y[:PROBE_BATCH])
         kept = self.data.test
         half = len(kept.x) // 2
+        named = list(self.model.named_parameters())
         fits = self.data.labelled and half >= 2 * self.task.outputs
         return Snapshot(
             task=self.task,
-            params={name: p.detach() for name, p in self.model.named_parameters()},
+            params={name: p.detach() for name, p in named},
             init=init,
             rule=self.rule,
             feedback=self._feedback(),
@@ -182,7 +183,7 @@ class Subject:
             seed=self.seed,
             epoch=epoch,
             step=step,
-            trained=frozenset(name for name, p in self.model.named_parameters() if p.requires_grad),
+            trained=frozenset(name for name, p in named if p.requires_grad),
             train=train,
             grads=self.own_gradients(train) if dear else None,
             # Readouts are fitted on one half of what the loader gave and tested on the other.

@@ -106,20 +106,19 @@ def true_backward(model: nn.Module) -> Iterator[None]:
     Args:
         model: The model about to run.
     """
-    kept = [(module, {name: getattr(module, name) for name in _HOOKS}) for module in model.modules()]
+    # Past a module's own __setattr__, which is slow and not needed for what is no parameter.
+    kept = [(vars(module), {name: vars(module)[name] for name in _HOOKS}) for module in model.modules()]
     try:
-        for module, _ in kept:
-            for name in _HOOKS:
-                setattr(module, name, OrderedDict())
+        for attributes, _ in kept:
+            attributes.update({name: OrderedDict() for name in _HOOKS})
         # The code, not the name: ``f = MyFunction.apply`` holds the method itself.
         _APPLY.__code__ = _Inlined.__dict__["apply"].__func__.__code__
         with _NoBending():
             yield
     finally:
         _APPLY.__code__ = _TORCHS_OWN.__code__
-        for module, held in kept:
-            for name, hooks in held.items():
-                setattr(module, name, hooks)
+        for attributes, held in kept:
+            attributes.update(held)
 
 
 class _NoBending(TorchFunctionMode):
