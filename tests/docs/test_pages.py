@@ -158,6 +158,13 @@ def test_six_findings_and_the_margin_by_hand():
     assert f"margin {fmean(margins):+.2f} pp, 95 % interval [{low:.2f}, {high:.2f}]" in text
 
 
+def test_the_growth_that_a_partial_log_seems_to_show_by_hand():
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    rows = [epochs for _, epochs, _ in plain("dfa-rms+pen0.01", 30)]
+    naive = [(e[-1]["hidden"]["median"][4] / e[0]["hidden"]["median"][4]) ** 0.25 for e in rows]
+    assert f"reads as {', '.join(f'{value:.4f}' for value in naive)}-fold growth a block" in text
+
+
 def test_numbers_are_written_plainly():
     assert [page_data.number(value) for value in (0.61, 4909.4, 1.39e-7, 2.1341e9, 3, None)] == [
         *("0.6100", "4909", "1.39e-7", "2.13e9", "3", "never"),
