@@ -1,24 +1,25 @@
-"""The fleet against a plain eager loop that trains one run at a time: same work, same process, as a ratio.
+"""Ways to train many runs on this machine's cores, each against the plain loop that trains one run at a time.
 
-The plain loop is what a researcher writes: one nn.Module and one torch.optim.AdamW a run, autograd, a batch at a
-time. Both do the same steps on the same samples with augmentation and schedule. Speed is claimed as a ratio only.
+All ways do the same steps on the same samples, with augmentation, schedule and AdamW, side by side in one run:
+``stacked`` is one fleet on all threads, ``processes`` are as many parts of it as there are cores, one thread each,
+at the same time; ``fused`` (with --fused: it takes minutes to compile) is the stack compiled. Speed is claimed as a
+ratio only. ``chosen`` is what the calibration of ``creditscope train`` picks for a long training.
 
-    python benchmarks/fleet.py [--device cpu|cuda] [--steps 60] [--width 64] [--out results.json]
+    python benchmarks/fleet.py [--fused] [--rounds 3] [--out benchmarks/results/fleet-cpu.json]
 """
 
 import argparse
 import json
 import statistics
-import time
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
-from torch.nn import functional
+from plain import PlainRun, seconds
 
-from creditscope.data import load_data
-from creditscope.data.batches import augment, normalise, pad_images
-from creditscope.data.dataset import Dataset
-from creditscope.data.order import epoch_crops, epoch_order, stream
+from creditscope.data import Dataset, load_data, synthetic
+from creditscope.engine.estimate import step_seconds
 from creditscope.engine.fleet import Fleet
 from creditscope.records import RunSpec
 from creditscope.records.provenance import provenance
@@ -26,109 +27,120 @@ from creditscope.records.table import Table
 from creditscope.sweeps.presets import build_specs, preset
 from creditscope.sweeps.turns import default_model
 
-METHODS = ("bp", "dfa-rms", "dfa-rms+pen0.01", "bp@frozen", "dfa-rms@frozen")
+CPU = torch.device("cpu")
+WIDE = ("bp", "dfa-rms", "dfa-rms+pen0.01", "bp@frozen", "dfa-rms@frozen")
 
 
-class PlainRun:
-    """One run as one would write it by hand: bp, or dfa with local losses and stop-gradients."""
-
-    def __init__(self, spec: RunSpec, data: Dataset, images: torch.Tensor, device: torch.device) -> None:
-        torch.manual_seed(stream(spec.seed or 0, "init").initial_seed())
-        self.model = default_model(spec, data).to(device)
-        self.spec, self.data, self.images = spec, data, images
-        if spec.train_last == 0:
-            for p in self.model.blocks.parameters():
-                p.requires_grad_(False)
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.AdamW(trained, lr=spec.optimiser.lr, weight_decay=spec.optimiser.weight_decay)
-        self.order = epoch_order(spec.seed, 1, len(data.x_train), spec.batch).to(device)
-        self.crops = [draw.to(device) for draw in epoch_crops(spec.seed, 1, len(self.order), spec.batch)]
-        shape = (data.classes, spec.width)
-        self.feedback = [torch.randn(shape, device=device) / data.classes**0.5 for _ in range(spec.depth)]
-
-    def step(self, at: int) -> None:
-        index = self.order[at]
-        x = augment(self.images[index], *(draw[at] for draw in self.crops))
-        x, y = normalise(x, self.data.mean, self.data.std), self.data.y_train[index]
-        self.optimiser.zero_grad()
-        (self._bp(x, y) if self.spec.rule == "bp" else self._dfa(x, y)).backward()
-        self.optimiser.step()
-
-    def _bp(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(self.model(x), y)
-
-    def _dfa(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        states, branches = [self.model.embed(x.flatten(1))], []
-        for block in self.model.blocks:
-            below = states[-1].detach()
-            branches.append(block.branch(below))
-            states.append(below + branches[-1])
-        logits = self.model.head(self.model.out_ln(states[-1].detach()))
-        error = (logits.softmax(-1) - functional.one_hot(y, self.data.classes)).detach()
-        loss = functional.cross_entropy(logits, y)
-        for state, matrix in zip(states, [self.feedback[0], *self.feedback], strict=True):
-            credit = error @ matrix
-            credit = credit / (credit.square().mean(1, keepdim=True).sqrt() + 1e-6)
-            loss = loss + (state * credit).sum(1).mean()
-        return loss + self.spec.penalty * sum(f.square().sum(1).mean() for f in branches)
+def case(name: str) -> tuple[list[RunSpec], Dataset, int]:
+    """Runs, data and steps to time."""
+    if name == "tiny":
+        data = synthetic(n_train=8192, n_test=256, dim=64, classes=10)
+        return build_specs(preset("demo"), data.spec, 10, ("bp",), range(64), {"width": 32, "depth": 2}), data, 40
+    data = load_data("fashion-mini")
+    methods, changes = (None, {}) if name == "demo" else (WIDE, {"width": 256})
+    return build_specs(preset("demo"), data.spec, data.classes, methods, (1, 2, 3), changes), data, 20
 
 
-def seconds(work, device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    began = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
+CASES = {
+    "demo": "the demo's 21 runs, 784 → 64",
+    "wide": "15 runs, 784 → 256",
+    "tiny": "64 runs, 64 → 32",
+}
 
 
-def compare(specs: list[RunSpec], data: Dataset, device: torch.device, steps: int, rounds: int) -> dict[str, float]:
-    """Seconds a run-step of the plain loop and of the fleet, interleaved so that noise hits both alike."""
-    on_device = data.to(device)
-    images = pad_images(on_device.x_train, on_device.mean)
-    plain = [PlainRun(spec, on_device, images, device) for spec in specs]
-    fleet = Fleet(specs, data, default_model, device)
+class Share:
+    """One of several processes that train a part of the runs each, at the same time."""
+
+    def __init__(self, name: str, part: int, parts: int) -> None:
+        words = [sys.executable, __file__, "--share", name, str(part), str(parts)]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline().strip() == "ready"
+
+    def go(self) -> None:
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def result(self) -> float:
+        return float(self.process.stdout.readline())
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def train_share(name: str, part: int, parts: int) -> None:
+    """What such a process does: wait for the word, train, say how long a step took."""
+    torch.set_num_threads(1)
+    specs, data, steps = case(name)
+    fleet = Fleet(specs[part::parts], data, default_model, CPU)
     fleet.train_epoch(1, steps=3)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(seconds(lambda: fleet.train_epoch(2, steps=steps), CPU) / steps, flush=True)
+
+
+def compare(name: str, rounds: int, fused: bool) -> dict[str, list[float]]:
+    """Seconds a run-step of every way, interleaved so that noise hits all alike."""
+    specs, data, steps = case(name)
+    cores = torch.get_num_threads()
+    plain = [PlainRun(spec, data, CPU, "one") for spec in specs]
+    ways = {"stacked": Fleet(specs, data, default_model, CPU)}
+    if fused:
+        ways["fused"] = Fleet(specs, data, default_model, CPU, fused=True)
+    for fleet in ways.values():
+        fleet.train_epoch(1, steps=3)
     for run in plain:
-        run.step(0)
-
-    def plain_loop() -> None:
-        for run in plain:
-            for at in range(steps):
-                run.step(at)
-
-    slow, fast = [], []
+        run.steps(2)
+    shares = [Share(name, part, cores) for part in range(cores)]
+    took: dict[str, list[float]] = {"plain": [], **{way: [] for way in ways}, "processes": []}
     for _ in range(rounds):
-        slow.append(seconds(plain_loop, device) / (steps * len(specs)))
-        fast.append(seconds(lambda: fleet.train_epoch(1, steps=steps), device) / (steps * len(specs)))
-    return {"plain": statistics.median(slow), "fleet": statistics.median(fast)}
+        took["plain"].append(seconds(lambda: [run.steps(steps) for run in plain], CPU) / steps / len(specs))
+        for way, fleet in ways.items():
+            spent = seconds(lambda fleet=fleet: fleet.train_epoch(2, steps=steps), CPU)
+            took[way].append(spent / steps / len(specs))
+        for share in shares:
+            share.go()
+        took["processes"].append(max(share.result() for share in shares) / len(specs))
+    for share in shares:
+        share.end()
+    return took
+
+
+def chosen(name: str) -> str:
+    """What the calibration picks, as ``sweeps.processes`` does, were the training long."""
+    specs, data, _ = case(name)
+    cores = torch.get_num_threads()
+    together = step_seconds(Fleet(specs, data, default_model, CPU))
+    torch.set_num_threads(1)
+    apart = step_seconds(Fleet(specs[::cores], data, default_model, CPU))
+    torch.set_num_threads(cores)
+    return "processes" if apart < together else "stacked"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--share", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    device = torch.device(options.device)
-    data = load_data("fashion-mini")
-    widths = {"cpu": (16, 64, 256), "cuda": (256,)}[options.device]
-    rows, results = [], []
-    for width in widths:
-        specs = build_specs(
-            preset("demo"), data.spec, data.classes, METHODS, range(options.seeds), {"width": width, "epochs": 1}
-        )
-        timed = compare(specs, data, device, options.steps, options.rounds)
-        ratio = timed["plain"] / timed["fleet"]
-        results.append({"width": width, "runs": len(specs), "ratio": ratio, **timed})
-        micro = [f"{1e6 * timed[key]:.0f}" for key in ("plain", "fleet")]
-        rows.append((str(width), str(len(specs)), *micro, f"{ratio:.2f}x"))
-    print(Table(("width", "runs", "plain µs/run-step", "fleet µs/run-step", "plain/fleet"), tuple(rows)).to_text())
-    name = torch.cuda.get_device_name() if device.type == "cuda" else None
-    facts = provenance(options.device, name) | {"threads": str(torch.get_num_threads())}
+    if options.share:
+        train_share(options.share[0], int(options.share[1]), int(options.share[2]))
+        return
+    results, rows = [], []
+    for name in options.cases.split(","):
+        took = {way: statistics.median(times) for way, times in compare(name, options.rounds, options.fused).items()}
+        best, picked = min(took, key=took.__getitem__), chosen(name)
+        results.append({"case": name, "about": CASES[name], "seconds": took, "chosen": picked, "best": best})
+        ratios = [
+            f"{took['plain'] / took[way]:.2f}x" if way in took else "–" for way in ("stacked", "processes", "fused")
+        ]
+        rows.append((CASES[name], f"{1e6 * took['plain']:.0f}", *ratios, picked))
+        print(*rows[-1], sep="  ", flush=True)
+    heads = ("work", "plain µs/run-step", "plain/stacked", "plain/processes", "plain/fused", "chosen")
+    print(Table(heads, tuple(rows)).to_text())
+    facts = provenance("cpu", None) | {"threads": str(torch.get_num_threads())}
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
     if options.out:
         options.out.write_text(json.dumps({"provenance": facts, "results": results}, indent=2) + "\n")

@@ -15,8 +15,22 @@ from creditscope.records import RunSpec
 from creditscope.sweeps.turns import default_model
 
 
+class FeedbackLinear(torch.autograd.Function):
+    """A linear map that sends its error back through another matrix."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, back):
+        ctx.save_for_backward(x, back)
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, back = ctx.saved_tensors
+        return grad @ back, grad.T @ x, grad.sum(0), None
+
+
 class PlainRun:
-    """bp, or dfa with local losses and stop-gradients.
+    """bp, fa by a custom autograd function, or dfa with local losses and stop-gradients.
 
     Args:
         spec: The run.
@@ -29,7 +43,7 @@ class PlainRun:
         torch.manual_seed(stream(spec.seed or 0, "init").initial_seed())
         self.model = default_model(spec, data).to(device)
         self.spec, self.data = spec, data
-        self.windows = crop_windows(pad_images(data.x_train, data.mean))
+        self.windows = crop_windows(pad_images(data.x_train, data.mean)) if data.x_train.ndim == 4 else None
         if spec.train_last == 0:
             for p in self.model.blocks.parameters():
                 p.requires_grad_(False)
@@ -42,16 +56,21 @@ class PlainRun:
         self.optimisers = [torch.optim.AdamW(g, lr=given.lr, weight_decay=given.weight_decay) for g in groups]
         self.order = epoch_order(spec.seed, 1, len(data.x_train), spec.batch).to(device)
         self.crops = [draw.to(device) for draw in epoch_crops(spec.seed, 1, len(self.order), spec.batch)]
+        maps = {name: m for name, m in self.model.named_modules() if isinstance(m, torch.nn.Linear) and name != "embed"}
+        self.back = {name: torch.randn_like(m.weight) * m.weight.detach().std() for name, m in maps.items()}
         shape = (data.classes, spec.width)
         self.feedback = [torch.randn(shape, device=device) / data.classes**0.5 for _ in range(spec.depth)]
 
     def step(self, at: int) -> None:
         index = self.order[at]
-        x = augment(self.windows, index, *(draw[at] for draw in self.crops))
+        if self.windows is None:
+            x = self.data.x_train[index]
+        else:
+            x = augment(self.windows, index, *(draw[at] for draw in self.crops))
         x, y = normalise(x, self.data.mean, self.data.std), self.data.y_train[index]
         for optimiser in self.optimisers:
             optimiser.zero_grad()
-        (self._bp(x, y) if self.spec.rule == "bp" else self._dfa(x, y)).backward()
+        {"bp": self._bp, "fa": self._fa, "dfa": self._dfa}[self.spec.rule](x, y).backward()
         for optimiser in self.optimisers:
             optimiser.step()
 
@@ -61,6 +80,17 @@ class PlainRun:
 
     def _bp(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(self.model(x), y)
+
+    def _fa(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = self.model.embed(x.flatten(1))
+        for at, block in enumerate(self.model.blocks):
+            norm, first, gelu, second = block.branch
+            up, down = (self.back[f"blocks.{at}.branch.{place}"] for place in (1, 3))
+            inner = gelu(FeedbackLinear.apply(norm(h), first.weight, first.bias, up))
+            h = h + FeedbackLinear.apply(inner, second.weight, second.bias, down)
+        head = self.model.head
+        logits = FeedbackLinear.apply(self.model.out_ln(h), head.weight, head.bias, self.back["head"])
+        return functional.cross_entropy(logits, y)
 
     def _dfa(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         states, branches = [self.model.embed(x.flatten(1))], []

@@ -1,0 +1,99 @@
+"""Fleets that take turns train as they would alone."""
+
+import pytest
+import torch
+from cases.fleets import features, spec
+
+from creditscope.engine.fleet import Fleet
+from creditscope.records import RunLog
+from creditscope.sweeps import turns
+from creditscope.sweeps.local import Quiet
+from creditscope.sweeps.turns import Workshop, default_model
+
+
+def workshop(folder, heard=None, **changes):
+    fields = {
+        "folder": folder,
+        "load": lambda spec: features(),
+        "factory": default_model,
+        "device": torch.device("cpu"),
+        "on_row": lambda header, row: None if heard is None else heard.append((header.spec.width, row.kind, row.epoch)),
+        "progress": Quiet(),
+        "note": print,
+        "resume": False,
+    }
+    return Workshop(**(fields | changes))
+
+
+def test_turns_go_round_and_change_nothing(tmp_path):
+    wave = [[spec("bp"), spec("dfa")], [spec("bp", width=4)], [spec("bp", width=5, epochs=2)]]
+    heard = []
+    (tmp_path / "turns").mkdir(), (tmp_path / "alone").mkdir()
+    workshop(tmp_path / "turns", heard)._take_turns(wave)
+    ends = [(width, epoch) for width, kind, epoch in heard if kind == "epoch" and epoch]
+    assert ends[:8] == [(6, 1), (6, 1), (4, 1), (5, 1), (6, 2), (6, 2), (4, 2), (5, 2)]
+    workshop(tmp_path / "alone").train(wave)
+    for run in (run for members in wave for run in members):
+        one, other = (RunLog.read(tmp_path / kind / f"{run.run_id}.jsonl") for kind in ("turns", "alone"))
+        clock = {"time_epoch": None}
+        assert [row.model_copy(update=clock) for row in one.epochs] == [
+            row.model_copy(update=clock) for row in other.epochs
+        ]
+        assert one.finished
+
+
+def test_an_error_in_one_fleet_saves_the_others(tmp_path):
+    wave = [[spec("bp")], [spec("bp", width=4)]]
+
+    def on_row(header, row):
+        if header.spec.width == 4 and row.kind == "epoch" and row.epoch == 2:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        workshop(tmp_path, on_row=on_row)._take_turns(wave)
+    workshop(tmp_path, resume=True)._take_turns(wave)
+    assert all(RunLog.read(tmp_path / f"{members[0].run_id}.jsonl").finished for members in wave)
+
+
+@pytest.mark.parametrize(("room", "waves"), [(10**12, [3]), (1, [1, 1, 1])])
+def test_a_card_takes_as_many_fleets_as_its_memory_holds(tmp_path, monkeypatch, room, waves):
+    monkeypatch.setattr(turns, "free_bytes", lambda device: room)
+    fleets = [[spec("bp", width=width)] for width in (4, 5, 6)]
+    card = workshop(tmp_path, device=torch.device("cuda"))
+    assert [len(wave) for wave in card._waves(fleets)] == waves
+    assert [len(wave) for wave in workshop(tmp_path)._waves(fleets)] == [1, 1, 1], "on a CPU one at a time"
+
+
+def test_dealt_parts_are_alike_and_a_begun_fleet_stays_whole(tmp_path):
+    shop = workshop(tmp_path)
+    members = [spec(method, seed=seed) for method in ("bp", "dfa") for seed in (1, 2, 3)]
+    parts = shop.deal(members, 2)
+    assert [len(part) for part in parts] == [3, 3]
+    assert sorted(run.run_id for part in parts for run in part) == sorted(run.run_id for run in members)
+    shop.train([members])
+    assert shop.deal(members, 2) == [members]
+
+
+def test_a_compiled_fleet_is_gone_on_with_compiled(tmp_path, monkeypatch):
+    built = []
+    monkeypatch.setattr(Workshop, "build", lambda self, members, fused=False: built.append(fused) or plain(members))
+
+    def plain(members):
+        fleet = Fleet(members, features(), default_model, torch.device("cpu"))
+        fleet.fused = built[-1]
+        return fleet
+
+    members = [spec("bp")]
+    shop = workshop(tmp_path, on_row=stop_after_one)
+    with pytest.raises(KeyboardInterrupt):
+        shop.train([members])
+    path = tmp_path / f"{members[0].run_id}.jsonl"
+    path.write_text(path.read_text().replace('"stacked"', '"stacked, fused"'))
+    workshop(tmp_path, resume=True).train([members])
+    assert built == [False, True]
+    assert RunLog.read(path).finished
+
+
+def stop_after_one(header, row):
+    if row.kind == "epoch" and row.epoch == 2:
+        raise KeyboardInterrupt
