@@ -115,9 +115,8 @@ def summarise(numbers: SampleNumbers, clamp_at: int = 128) -> Summary:
     # One call for all three: on small nets it is the number of operations that costs.
     sizes = torch.cat([numbers.hidden, numbers.reference, numbers.error[..., None, :]], -2)
     states = numbers.hidden.shape[-2]
-    hidden, reference, error = (
-        NormStats(*parts) for parts in zip(*(s.split([states, states, 1], -1) for s in norm_stats(sizes)), strict=True)
-    )
+    parts = (stat.tensor_split((states, 2 * states), -1) for stat in norm_stats(sizes))
+    hidden, reference, error = (NormStats(*part) for part in zip(*parts, strict=True))
     return Summary(
         hidden,
         reference,
