@@ -14,10 +14,10 @@ def made():
     return fleets.fleet(runs)
 
 
-def test_each_rule_is_one_group():
+def test_each_rule_is_one_group_and_its_frozen_twins_another():
     fleet = made()
-    rules = [(one.rule, one.credit_norm) for one in fleet.specs]
-    assert len(fleet.groups) == len(set(rules)) == 6
+    rules = [(one.rule, one.credit_norm, one.train_last == 0) for one in fleet.specs]
+    assert len(fleet.groups) == len(set(rules)) == 9
     assert [g.start for g in fleet.groups] == [0, *(g.stop for g in fleet.groups[:-1])]
     assert fleet.groups[-1].stop == len(fleet.specs)
     for group in fleet.groups:
@@ -57,3 +57,14 @@ def test_a_run_without_penalty_beside_one_with_it_is_untouched():
 def test_the_order_is_total():
     keys = [fleet_order(one) for one in made().specs]
     assert all(a < b for a, b in pairwise(keys))
+
+
+def test_no_gradient_is_formed_of_what_trains_in_no_run():
+    fleet = made()
+    grads = fleet.assign(*fleet.draws.deal())
+    for group in fleet.groups:
+        formed = {name for name, start in grads if group.start <= start < group.stop}
+        assert formed == group.trained
+        wanted = set().union(*fleet.trained[group.start : group.stop])
+        assert group.trained == wanted
+    assert any(not any(name.startswith("blocks.") for name in group.trained) for group in fleet.groups)

@@ -1,14 +1,13 @@
 """Fleet: many runs of equal shapes trained as one stack. Only this room knows the run axis.
 
-Runs are ordered so that each rule is one neighbouring group, mapped by one ``vmap``; λ, learning rates, masks
-and seeds differ freely inside it. Everything random is drawn outside, per run, from named seed streams, so a run
-depends on its own seed alone: alone and in company its parameters agree over 20 steps to 1e-4 of their size in float32,
-where only the order of sums differs.
+Runs are ordered so that each rule is one neighbouring group (its frozen twins another, whose blocks need no gradient),
+mapped by one ``vmap``; λ, learning rates, masks and seeds differ freely inside it. Everything random is drawn outside,
+per run, from named seed streams, so a run depends on its own seed alone: alone and in company its parameters agree over
+20 steps to 1e-4 of their size in float32, where only the order of sums differs.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -85,7 +84,7 @@ class Fleet:
         self.trained = tuple(trained_parameters(spec, self.task.blocks, self.parts) for spec in self.specs)
         self.params = stack_models(factory, self.specs, data, model)
         self.init: Stack = {name: p.clone() for name, p in self.params.items()}
-        self.groups = tuple(build_groups(self.specs, self.task, self.params))
+        self.groups = tuple(build_groups(self.specs, self.task, self.params, self.trained))
         assert self.spec.optimiser is not None
         self.optimiser = FleetAdamW(self.params, build_segments(self.specs, self.trained), self.spec.optimiser)
         self.loss_sum = torch.zeros(len(self.specs), device=device, dtype=torch.float64)
@@ -332,8 +331,14 @@ def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 
 def _assigner(group: Group, task: Task) -> Callable[..., tuple[Tensor, Stack]]:
-    """The credit of a group's runs as one function of stacked tensors."""
-    one = partial(assign_one, group.rule, task)
+    """The credit of a group's runs as one function of stacked tensors; what trains in none of them is held fixed."""
+
+    def one(params: Stack, feedback: Feedback, x: Tensor, y: Tensor, penalty: Tensor | None) -> Credit:
+        moving = {name: p for name, p in params.items() if name in group.trained}
+        fixed = {name: p for name, p in params.items() if name not in group.trained}
+        held = task._replace(buffers={**task.buffers, **fixed})
+        return assign_one(group.rule, held, moving, feedback, x, y, penalty)
+
     mapped = vmap(one, in_dims=(0, 0, 0, 0, None if group.penalty is None else 0))
 
     def assign(params: Stack, feedback: Feedback, x: Tensor, y: Tensor) -> tuple[Tensor, Stack]:

@@ -16,7 +16,7 @@ from creditscope.rules import build_rule
 
 @dataclass(frozen=True)
 class Group:
-    """Neighbouring runs with one rule.
+    """Neighbouring runs with one rule, whose blocks all train or are all frozen.
 
     Args:
         rule: The rule.
@@ -25,6 +25,7 @@ class Group:
         feedback: Stacked over the group's runs.
         penalty: λ per run, or None where no run has one.
         exact: Per state, whether the credit is exact by construction.
+        trained: Names of the parameters that train in some run; no other gradient is formed.
     """
 
     rule: CreditRule
@@ -33,6 +34,7 @@ class Group:
     feedback: Feedback
     penalty: Tensor | None
     exact: tuple[bool, ...]
+    trained: frozenset[str]
 
     @property
     def runs(self) -> slice:
@@ -40,13 +42,13 @@ class Group:
         return slice(self.start, self.stop)
 
 
-def fleet_order(spec: RunSpec) -> tuple[str, str, str, bool, float, str]:
+def fleet_order(spec: RunSpec) -> tuple[str, str, bool, str, bool, float, str]:
     """Sorts runs so that rules, masks and learning rates are neighbours; the run id makes it total."""
-    return (*_rule_order(spec), *_training_order(spec), spec.run_id)
+    return (*_group_order(spec), *_training_order(spec), spec.run_id)
 
 
-def _rule_order(spec: RunSpec) -> tuple[str, str]:
-    return spec.rule, spec.credit_norm or "none"
+def _group_order(spec: RunSpec) -> tuple[str, str, bool]:
+    return spec.rule, spec.credit_norm or "none", spec.train_last == 0
 
 
 def _training_order(spec: RunSpec) -> tuple[str, bool, float]:
@@ -54,17 +56,20 @@ def _training_order(spec: RunSpec) -> tuple[str, bool, float]:
     return str(spec.train_last), spec.train_embedding is not False, spec.optimiser.lr
 
 
-def build_groups(specs: Sequence[RunSpec], task: Task, params: Stack) -> Iterator[Group]:
-    """One group a rule, with the feedback of each run drawn from its own stream.
+def build_groups(
+    specs: Sequence[RunSpec], task: Task, params: Stack, trained: Sequence[frozenset[str]]
+) -> Iterator[Group]:
+    """One group a rule, its frozen twins apart, with the feedback of each run drawn from its own stream.
 
     Args:
         specs: The runs, in fleet order.
         task: What is trained.
         params: Stacked parameters at initialisation.
+        trained: Names of the parameters that train, run by run.
     """
     like = next(iter(params.values()))
     start = 0
-    for _, members in groupby(specs, key=_rule_order):
+    for _, members in groupby(specs, key=_group_order):
         runs = list(members)
         rule = build_rule(runs[0].rule, runs[0].credit_norm or "none")
         drawn = [
@@ -74,8 +79,10 @@ def build_groups(specs: Sequence[RunSpec], task: Task, params: Stack) -> Iterato
         feedback = {name: torch.stack([d[name] for d in drawn]) for name in drawn[0]}
         weights = torch.tensor([spec.penalty or 0.0 for spec in runs], device=like.device, dtype=like.dtype)
         penalty = weights if bool((weights > 0).any()) else None
-        yield Group(rule, start, start + len(runs), feedback, penalty, rule.exact(task.blocks.depth))
-        start += len(runs)
+        stop = start + len(runs)
+        some = frozenset[str]().union(*trained[start:stop])
+        yield Group(rule, start, stop, feedback, penalty, rule.exact(task.blocks.depth), some)
+        start = stop
 
 
 def build_segments(specs: Sequence[RunSpec], trained: Sequence[frozenset[str]]) -> Iterator[Segment]:
@@ -86,7 +93,7 @@ def build_segments(specs: Sequence[RunSpec], trained: Sequence[frozenset[str]]) 
         trained: Names of the parameters that train, run by run.
     """
     start = 0
-    for (*_, lr), members in groupby(specs, key=lambda spec: (*_rule_order(spec), *_training_order(spec))):
+    for (*_, lr), members in groupby(specs, key=lambda spec: (*_group_order(spec), *_training_order(spec))):
         stop = start + len(list(members))
         yield Segment(start, stop, lr, trained[start])
         start = stop
