@@ -72,7 +72,7 @@ def test_both_zero_by_counting_fitted_samples(cases):
 
 
 def test_the_layers_of_the_two_means_against_plain_json(cases):
-    trained = plain("dfa-rms-s42-dd046dd7*")[-1]["cosine_published"]["mean"][:4]
+    trained = plain("dfa-rms-s42-531850c8*")[-1]["cosine_published"]["mean"][:4]
     untrained = plain("fa-block-s42*")[0]["cosine_published"]["mean"][:4]
     for stem, cosines in (("layer-zero", trained), ("last-block", untrained)):
         assert list(cases[stem].beneath.values.values()) == cosines
@@ -82,7 +82,7 @@ def test_the_layers_of_the_two_means_against_plain_json(cases):
 
 
 def test_the_clamp_by_its_formula(cases):
-    norm = plain("dfa-rms-s42-dd046dd7*")[-1]["reference"]["median"][-1]
+    norm = plain("dfa-rms-s42-531850c8*")[-1]["reference"]["median"][-1]
     for label, value in cases["clamp"].beneath.values.items():
         n = int(label.removeprefix("N = "))
         assert value == pytest.approx(min(1.0, norm / n / 1e-8), rel=1e-9)
