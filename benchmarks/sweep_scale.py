@@ -31,7 +31,7 @@ def main(fleets: int) -> None:
 
     from creditscope.data import load_data
     from creditscope.sweeps.grid import expand
-    from creditscope.sweeps.job import FleetJob
+    from creditscope.sweeps.job import FleetJob, Outcome
     from creditscope.sweeps.ray_cluster import RayFleets
     from creditscope.sweeps.spec_file import parse_spec
     from creditscope.sweeps.sweep import Here, plan_sweep, read_logs, run_sweep
@@ -58,20 +58,27 @@ def main(fleets: int) -> None:
         plan = plan_sweep(specs, away, **options)
         memory: list[float] = []
         ends: list[float] = []
+        spent: list[float] = []
+
+        def on_fleet(job: FleetJob, outcome: Outcome) -> None:
+            memory.append(resident_mib())
+            ends.append(time.monotonic())
+            spent.append(time.process_time())
+
         with RayFleets(cluster.address, device="cpu") as ray:
-            run_sweep(
-                plan, away, ray, lambda job, outcome: (memory.append(resident_mib()), ends.append(time.monotonic()))
-            )
+            run_sweep(plan, away, ray, on_fleet)
         cluster.shutdown()
         assert all(log.finished for log in read_logs(plan, away))
     tenth = fleets // 10  # the first tenth pays for starting the workers
-    seconds_away = (ends[-1] - ends[tenth]) / (fleets - tenth - 1)
+    seconds_away, seconds_driver = ((clock[-1] - clock[tenth]) / (fleets - tenth - 1) for clock in (ends, spent))
     result = {
         "fleets": fleets,
         "nodes": NODES,
         "cores": os.cpu_count(),
         "seconds_a_fleet_here": round(seconds_here, 4),
         "seconds_a_fleet_on_ray": round(seconds_away, 4),
+        "driver_cpu_seconds_a_fleet": round(seconds_driver, 5),
+        "load": round(os.getloadavg()[0], 1),
         "driver_mib_after_a_tenth": round(memory[tenth], 1),
         "driver_mib_at_the_end": round(memory[-1], 1),
     }

@@ -50,7 +50,9 @@ SCALE = """
 {nodes} nodes with one core each, on one machine of {cores} cores that they share with the driver.
 
 - A fleet takes {here:.0f} ms in one process. On Ray, with {nodes} workers, one ends every {away:.0f} ms: that is what
-  the work, Ray and the driver together cost this machine.
+  the work, Ray and the driver together cost this machine, which other work kept busy (load {load:g}).
+- Of that the driver's own process takes {driver:.1f} ms of CPU time a fleet: handing it out, taking its files, writing
+  them.
 - The driver's memory: {first:.0f} MiB after a tenth of the fleets, {last:.0f} MiB at the end: {growth:.1f} KiB a fleet.
   It holds no fleet that has ended: what there is to grow is Ray's own.
 
@@ -58,8 +60,8 @@ SCALE = """
 
 This is arithmetic from the numbers above, not a measurement.
 
-- The driver does one thing a fleet: it writes the files. At {away:.0f} ms a fleet, workers included, it keeps up with
-  {rate:.0f} fleets a second; 10,000 GPUs with fleets of 10 minutes end {need:.0f} a second. {verdict}
+- The driver does one thing a fleet: it writes the files. At {driver:.1f} ms a fleet it keeps up with {rate:.0f} tiny
+  fleets a second; 10,000 GPUs with fleets of 10 minutes end {need:.0f} a second. {verdict}
 - It holds twice as many tasks as the cluster has room for, and one fleet's files at a time.
 - Checkpoints must not pass through it: `--store`.
 - A lost machine costs the fleets that were on it, from their beginning: at most one fleet's time on each of its GPUs.
@@ -89,20 +91,22 @@ def build() -> str:
     text = INTRO + "\n" + Table(columns, tuple(rows), ("left", *["right"] * 4)).to_markdown() + "\n"
     text += NOT_INJECTED
     scale = json.loads((HERE / "sweep_scale.json").read_text())
-    away = scale["seconds_a_fleet_on_ray"]
+    driver = scale["driver_cpu_seconds_a_fleet"]
     need = 10_000 / 600
     text += SCALE.format(
         fleets=scale["fleets"],
         nodes=scale["nodes"],
         cores=scale["cores"],
         here=1000 * scale["seconds_a_fleet_here"],
-        away=1000 * away,
+        away=1000 * scale["seconds_a_fleet_on_ray"],
+        driver=1000 * driver,
+        load=scale["load"],
         first=scale["driver_mib_after_a_tenth"],
         last=scale["driver_mib_at_the_end"],
         growth=1024 * (scale["driver_mib_at_the_end"] - scale["driver_mib_after_a_tenth"]) / (0.9 * scale["fleets"]),
-        rate=1 / away,
+        rate=1 / driver,
         need=need,
-        verdict="It would keep up." if 1 / away > need else "It would not keep up: use fewer, larger fleets.",
+        verdict="It would keep up." if 1 / driver > need else "It would not keep up: use fewer, larger fleets.",
     )
     return text
 

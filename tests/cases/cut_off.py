@@ -1,7 +1,7 @@
 """A sweep on two Ray nodes in network namespaces of their own, of which one is cut off while it trains.
 
-Run as root of new user, network and process namespaces (``unshare``): all of it ends with this process, and nothing
-outside can be reached. The second node's packets are sent to a hardware address that nobody has: no connection is
+Run as root of new user, network, mount and process namespaces (``unshare``): all of it ends with this process, and
+nothing outside can be reached. The second node's packets are sent to a hardware address that nobody has: no connection is
 closed, nobody is told, they are just lost.
 """
 
@@ -11,6 +11,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -43,6 +44,9 @@ def listens() -> bool:
 
 
 def main(spec: str, out: str, report: str) -> int:
+    sessions = Path(tempfile.gettempdir()) / "ray"  # where Ray leaves the address of the last cluster, for everybody
+    sessions.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(sessions)], check=True)
     ip("link", "set", "lo", "up")
     other = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
     there = ("nsenter", f"--net=/proc/{other.pid}/ns/net")
