@@ -1,8 +1,8 @@
 """A sweep on two Ray nodes in network namespaces of their own, of which one is cut off while it trains.
 
 Run as root of new user, network, mount and process namespaces (``unshare``): all of it ends with this process, and
-nothing outside can be reached. The second node's packets are sent to a hardware address that nobody has: no connection is
-closed, nobody is told, they are just lost.
+nothing outside can be reached. The second node's packets are sent to a hardware address that nobody has: no
+connection is closed, nobody is told, they are just lost.
 """
 
 import json
