@@ -16,7 +16,7 @@ from creditscope.rules import build_rule
 
 @dataclass(frozen=True)
 class Group:
-    """Neighbouring runs with one rule, whose blocks all train or are all frozen.
+    """Neighbouring runs with one rule.
 
     Args:
         rule: The rule.
@@ -44,11 +44,15 @@ class Group:
 
 def fleet_order(spec: RunSpec) -> tuple[str, str, bool, str, bool, float, str]:
     """Sorts runs so that rules, masks and learning rates are neighbours; the run id makes it total."""
-    return (*_group_order(spec), *_training_order(spec), spec.run_id)
+    return (*_rule_order(spec), _is_frozen(spec), *_training_order(spec), spec.run_id)
 
 
-def _group_order(spec: RunSpec) -> tuple[str, str, bool]:
-    return spec.rule, spec.credit_norm or "none", spec.train_last == 0
+def _rule_order(spec: RunSpec) -> tuple[str, str]:
+    return spec.rule, spec.credit_norm or "none"
+
+
+def _is_frozen(spec: RunSpec) -> bool:
+    return spec.train_last == 0
 
 
 def _training_order(spec: RunSpec) -> tuple[str, bool, float]:
@@ -59,7 +63,10 @@ def _training_order(spec: RunSpec) -> tuple[str, bool, float]:
 def build_groups(
     specs: Sequence[RunSpec], task: Task, params: Stack, trained: Sequence[frozenset[str]]
 ) -> Iterator[Group]:
-    """One group a rule, its frozen twins apart, with the feedback of each run drawn from its own stream.
+    """One group a rule, with the feedback of each run drawn from its own stream.
+
+    On a CPU, which is bound by arithmetic, frozen twins are a group apart: their blocks need no gradient. A card is
+    bound by the number of kernels, so there they share those of their rule.
 
     Args:
         specs: The runs, in fleet order.
@@ -69,7 +76,8 @@ def build_groups(
     """
     like = next(iter(params.values()))
     start = 0
-    for _, members in groupby(specs, key=_group_order):
+    apart = like.device.type == "cpu"
+    for _, members in groupby(specs, key=lambda spec: (*_rule_order(spec), apart and _is_frozen(spec))):
         runs = list(members)
         rule = build_rule(runs[0].rule, runs[0].credit_norm or "none")
         drawn = [
@@ -93,7 +101,7 @@ def build_segments(specs: Sequence[RunSpec], trained: Sequence[frozenset[str]]) 
         trained: Names of the parameters that train, run by run.
     """
     start = 0
-    for (*_, lr), members in groupby(specs, key=lambda spec: (*_group_order(spec), *_training_order(spec))):
+    for (*_, lr), members in groupby(specs, key=lambda spec: (*_rule_order(spec), *_training_order(spec))):
         stop = start + len(list(members))
         yield Segment(start, stop, lr, trained[start])
         start = stop
