@@ -1,9 +1,9 @@
 """Fleet: many runs of equal shapes trained as one stack. Only this room knows the run axis.
 
 Runs are ordered so that each rule is one neighbouring group (on a CPU its frozen twins another, whose blocks need no
-gradient), mapped by one ``vmap``; λ, learning rates, masks and seeds differ freely inside it. Everything random is drawn outside,
-per run, from named seed streams, so a run depends on its own seed alone: alone and in company its parameters agree over
-20 steps to 1e-4 of their size in float32, where only the order of sums differs.
+gradient), mapped by one ``vmap``; λ, learning rates, masks and seeds differ freely inside it. Everything random is
+drawn outside, per run, from named seed streams, so a run depends on its own seed alone: alone and in company its
+parameters agree over 20 steps to 1e-4 of their size in float32, where only the order of sums differs.
 """
 
 import contextlib
