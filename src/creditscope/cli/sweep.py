@@ -83,9 +83,10 @@ def sweep(
             limit=free_bytes(where) if on == "local" else None,
             fleet_size=fleet_size,
             job=pattern,
+            where=where.type,
         )
         typer.echo(plan_text([job.specs for job in plan.jobs]))
-        typer.echo(_more(plan, max((fleet_bytes(job.specs) for job in plan.jobs), default=0)))
+        typer.echo(_more(plan, max((fleet_bytes(job.specs, where.type) for job in plan.jobs), default=0)))
         if on == "local" or device == "cpu" or dry_run:
             seconds = sweep_seconds(plan, where)
             typer.echo(f"about {seconds:.0f} s one after another on this {where.type}, by a short calibration")

@@ -85,7 +85,7 @@ def train_job(job: FleetJob, folder: Path, progress: PlanProgress | None = None)
         folder: Where its logs and checkpoints go.
         progress: Hears what is going on.
     """
-    if fleet_bytes(job.specs) > _LARGE:
+    if fleet_bytes(job.specs, "cpu") > _LARGE:
         gc.collect()  # the parts of an earlier fleet hold each other: without this they stay a while, on a GPU too
     before = torch.get_num_threads()
     torch.set_num_threads(job.threads or before)

@@ -2,49 +2,82 @@
 
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
 
+from creditscope.data.batches import PAD
 from creditscope.engine.fleet import EVAL_CHUNK
 from creditscope.engine.step import dtype_of
-from creditscope.models import build_model
 from creditscope.records import RunSpec
+from creditscope.sweeps.footprint import Shapes, feedback_size, forward_peak, parameter_sizes, probe_peak, step_peak
 
-# Parameters, both moments, the initial values, the gradient, and the copy of the first three at an epoch boundary.
-COPIES = 8
-# Forward values are kept for the backward pass, which makes as many.
-PASSES = 2
+# Copies of every parameter that a fleet keeps: the parameters, their start and both moments.
+KEPT = 4
+# What an epoch boundary, and the undoing of a recording's warm-ups, copy: the parameters and both moments.
+COPIED = 3
+# Of a weight matrix, movement holds itself, its start and two products, in float64.
+MOVEMENT_BYTES = 4 * 8
+# Per test image of a run: its loss as it comes and joined, and whether it was right, as bits and as a number.
+SCORE_BYTES = 8 + 8 + 1 + 1 + 8
+# An image's place in the order and its crop; a label.
+DRAW_BYTES, LABEL_BYTES = 4 + 3, 8
+# What the library of matrix products takes on a card: 32 MiB for each stream that it is called on.
+WORKSPACE = 32 * 2**20
 # What may be planned for: the allocator, the data and the rest of the program need room too.
 SHARE = 0.8
 
 
-def run_bytes(spec: RunSpec) -> int:
-    """Bytes that one run adds to a fleet: its state, its feedback and the values of one batch. An estimate.
+def run_bytes(spec: RunSpec, device: str = "cuda") -> int:
+    """Bytes that one run takes alone.
 
     Args:
         spec: The run, of one of our models.
+        device: ``cpu`` or ``cuda``.
     """
-    assert spec.data is not None
-    assert spec.data.shape is not None
-    parameters, values = _shape(
-        spec.model or "", spec.data.shape, spec.classes or 2, spec.width or 1, spec.depth or 1, spec.terminal_ln
-    )
-    largest_batch = max(spec.batch or 1, (spec.probe and spec.probe.batch) or 1, EVAL_CHUNK)
-    size = torch.empty((), dtype=dtype_of(spec)).element_size()
-    return size * (COPIES * parameters + _feedback(spec, parameters) + PASSES * largest_batch * values)
+    return fleet_bytes([spec], device)
 
 
-def fleet_bytes(fleet: Sequence[RunSpec]) -> int:
-    """Bytes that a fleet will take. An estimate.
+def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
+    """Bytes that a fleet will take at its peak, from the shapes of its tensors; the dear probes of single runs apart.
+
+    On a CPU the parts of an epoch follow each other in the same memory. On a card each part is recorded once and its
+    memory stays its own, and while the step is recorded the state is kept twice more.
 
     Args:
-        fleet: Its runs.
+        fleet: Its runs, of one of our models.
+        device: ``cpu`` or ``cuda``.
     """
-    return sum(run_bytes(spec) for spec in fleet)
+    spec, runs = fleet[0], len(fleet)
+    shapes = _shapes(spec)
+    sizes = parameter_sizes(shapes)
+    one = shapes.dtype.itemsize * sum(sizes.values())
+    state = runs * one
+    groups = Counter((each.rule, each.credit_norm or "none") for each in fleet)
+    penalised = {(each.rule, each.credit_norm or "none") for each in fleet if each.penalty}
+    feedback = sum(shapes.dtype.itemsize * n * feedback_size(shapes, *rule) for rule, n in groups.items())
+    steps = [step_peak(shapes, *rule, rule in penalised, spec.batch or 1).of(n) for rule, n in groups.items()]
+    tested = (spec.data and spec.data.n_test) or EVAL_CHUNK
+    probed = min(tested, (spec.probe and spec.probe.n) or 1024)
+    # A card takes all probe samples at once.
+    looked = probed if device == "cuda" else min(probed, (spec.probe and spec.probe.batch) or 128)
+    looks = [probe_peak(shapes, *rule, looked).of(n) for rule, n in groups.items()]
+    image = shapes.dtype.itemsize * math.prod(shapes.input)
+    chunk = min(tested, EVAL_CHUNK)
+    score = chunk * image + forward_peak(shapes, chunk).of(runs) + runs * tested * SCORE_BYTES
+    moved = runs * MOVEMENT_BYTES * max(size for name, size in sizes.items() if "blocks." in name)
+    # The module whose forward pass all runs share has parameters too.
+    kept = one + KEPT * state + feedback + _data_bytes(fleet, device) + COPIED * state
+    if device == "cuda":
+        # The gradients of the last warm-up are held until the recorded ones take their place.
+        recorded = _dealt(fleet, shapes) + sum(steps) + probed * image + sum(looks) + score + moved
+        return kept + COPIED * state + state + recorded + WORKSPACE * (3 + len(groups))
+    # Every group's gradients stay until the optimiser has used them, beside those of the step before.
+    others = max(peak - n * one for peak, n in zip(steps, groups.values(), strict=True))
+    step = _dealt(fleet, shapes) + state + others
+    return kept + state + max(step, probed * image + max(looks), score, moved, COPIED * state)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -58,45 +91,65 @@ def free_bytes(device: torch.device) -> int:
     return int(SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def cut(fleet: Sequence[RunSpec], limit: int | None, size: int | None) -> list[list[RunSpec]]:
-    """Cut a fleet into parts of about equal numbers of runs.
+def cut(fleet: Sequence[RunSpec], limit: int | None, size: int | None, device: str = "cuda") -> list[list[RunSpec]]:
+    """Cut a fleet into parts of about equal numbers of runs, as few as fit.
 
     Args:
         fleet: The runs.
         limit: Bytes a part may take; None: any. A single run is never cut, so a part may exceed it.
         size: Runs a part may hold; None: any.
+        device: Where they will live, ``cpu`` or ``cuda``.
     """
-    parts = 1 if size is None else math.ceil(len(fleet) / size)
-    if limit is not None:
-        parts = max(parts, min(len(fleet), math.ceil(fleet_bytes(fleet) / max(1, limit))))
-    bounds = [round(part * len(fleet) / parts) for part in range(parts + 1)]
+    count = 1 if size is None else math.ceil(len(fleet) / size)
+    parts = _parts(fleet, count)
+    while limit is not None and count < len(fleet) and any(fleet_bytes(part, device) > limit for part in parts):
+        count += 1
+        parts = _parts(fleet, count)
+    return parts
+
+
+def _parts(fleet: Sequence[RunSpec], count: int) -> list[list[RunSpec]]:
+    bounds = [round(part * len(fleet) / count) for part in range(count + 1)]
     return [list(fleet[a:b]) for a, b in pairwise(bounds) if b > a]
 
 
-def _feedback(spec: RunSpec, parameters: int) -> int:
-    width, depth = spec.width or 1, spec.depth or 1
-    if spec.rule == "dfa":
-        return depth * width * (spec.classes or 2)
-    return {"bp": 0, "fa-block": depth * width * width}.get(spec.rule, parameters)
+def _shapes(spec: RunSpec) -> Shapes:
+    assert spec.data is not None
+    assert spec.data.shape is not None
+    return Shapes(
+        model=spec.model or "",
+        input=spec.data.shape,
+        classes=spec.classes or 2,
+        width=spec.width or 1,
+        depth=spec.depth or 1,
+        terminal_ln=spec.terminal_ln is not False,
+        view=spec.view or "flat",
+        dtype=dtype_of(spec),
+    )
 
 
-@lru_cache(maxsize=64)
-def _shape(
-    name: str, shape: tuple[int, ...], classes: int, width: int, depth: int, terminal_ln: bool | None
-) -> tuple[int, int]:
-    """Parameters of a model, and values that its modules put out for one sample: from shapes alone."""
-    values = 0
+def _dealt(fleet: Sequence[RunSpec], shapes: Shapes) -> int:
+    """One batch of every run: as stored and cropped once a seed, then as numbers for each run."""
+    spec = fleet[0]
+    seeds = len({each.seed for each in fleet})
+    samples = (spec.batch or 1) * math.prod(shapes.input)
+    stored = 3 if spec.augment == "crop4+flip" else 1
+    per_run = len(fleet) if seeds < len(fleet) else 0
+    return samples * (max(seeds * stored, per_run * shapes.dtype.itemsize) + seeds * shapes.dtype.itemsize)
 
-    def count(module: nn.Module, given: object, out: object) -> None:
-        nonlocal values
-        values += out.numel() if isinstance(out, Tensor) else 0
 
-    with torch.device("meta"):
-        model = build_model(name, shape, classes, width, depth, terminal_ln is not False)
-        handles = [module.register_forward_hook(count) for module in model.modules()]
-        try:
-            model(torch.empty(1, *shape))
-        finally:
-            for handle in handles:
-                handle.remove()
-    return sum(p.numel() for p in model.parameters()), values
+def _data_bytes(fleet: Sequence[RunSpec], device: str) -> int:
+    """The data set on the fleet's own device, its padded copy, and what is drawn of it; on a CPU it is there anyway."""
+    spec = fleet[0]
+    assert spec.data is not None
+    shape = spec.data.shape or ()
+    train, test = spec.data.n_train or 0, spec.data.n_test or 0
+    stored = math.prod(shape) * (1 if len(shape) == 3 else 4)
+    own = (train + test) * (stored + LABEL_BYTES) if device == "cuda" else 0
+    padded = 0
+    if spec.augment == "crop4+flip":
+        channels, height, width = shape
+        padded = train * channels * (height + 2 * PAD) * (width + 2 * PAD)
+    drawn = len({each.seed for each in fleet}) * train * DRAW_BYTES
+    random = len(fleet) * train * LABEL_BYTES if any(each.targets == "random" for each in fleet) else 0
+    return own + padded + drawn + random

@@ -103,6 +103,7 @@ def plan_sweep(
     limit: int | None = None,
     fleet_size: int | None = None,
     job: FleetJob | None = None,
+    where: str = "cuda",
 ) -> SweepPlan:
     """Decide what is still to be done, and in which fleets.
 
@@ -114,6 +115,7 @@ def plan_sweep(
         limit: Bytes that a fleet may take; None: any.
         fleet_size: Runs that a fleet may hold; None: any.
         job: Where the settings of every job come from.
+        where: On what the limit holds, ``cpu`` or ``cuda``.
     """
     pattern = job or FleetJob(0, (), "")
     fleets = plan_fleets(folder, specs, resume)
@@ -122,7 +124,7 @@ def plan_sweep(
     for fleet in fleets:
         # A fleet that was begun keeps its composition: a bitwise resume needs the same company.
         begun = any(spec.run_id in logs for spec in fleet)
-        for part in [fleet] if begun else cut(fleet, limit, fleet_size):
+        for part in [fleet] if begun else cut(fleet, limit, fleet_size, where):
             name = part[0].data.name if part[0].data is not None else ""
             jobs.append(replace(pattern, number=len(jobs) + 1, specs=tuple(part), data=data[name]))
     done = frozenset(run_id for run_id, log in logs.items() if log.end is not None)

@@ -1,0 +1,237 @@
+"""What the parts of a fleet's work hold at their peak: each is walked through on shapes alone, nothing is computed."""
+
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from creditscope.blocks import Batch, Blocks, Feedback, Params, Task, observe
+from creditscope.engine.step import assign_one, cross_entropy
+from creditscope.models import build_model
+from creditscope.probes.cheap import SampleNumbers, sample_numbers, summarise
+from creditscope.rules import build_rule
+
+_META = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What the tensors of a run depend on.
+
+    Args:
+        model: One of our models.
+        input: Shape of one input.
+        classes: Number of outputs.
+        width: Width of the stream.
+        depth: Number of blocks.
+        terminal_ln: Whether a LayerNorm stands before the head.
+        view: How a state becomes one vector a sample.
+        dtype: Of the parameters.
+    """
+
+    model: str
+    input: tuple[int, ...]
+    classes: int
+    width: int
+    depth: int
+    terminal_ln: bool
+    view: str
+    dtype: torch.dtype
+
+
+class Peak(NamedTuple):
+    """Bytes at the peak of some work on a stack of runs.
+
+    Args:
+        shared: However many runs there are.
+        each: For each run.
+    """
+
+    shared: int
+    each: int
+
+    def of(self, runs: int) -> int:
+        """Bytes for so many runs."""
+        return self.shared + self.each * runs
+
+
+class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of the tensors that are made inside and still held, and their peak."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held = 0
+        self.peak = 0
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = {leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in given:
+                self._add(leaf.untyped_storage())
+        return out
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._known:
+            return
+
+        def gone(_: object) -> None:
+            self.held -= size
+            del self._known[key]
+
+        self._known[key] = weakref.ref(storage, gone)
+        self.held += size
+        self.peak = max(self.peak, self.held)
+
+
+def parameter_sizes(shapes: Shapes) -> dict[str, int]:
+    """Entries of each parameter.
+
+    Args:
+        shapes: Of the run.
+    """
+    return {name: p.numel() for name, p in _task(shapes).blocks.model.named_parameters()}
+
+
+def feedback_size(shapes: Shapes, rule: str, credit_norm: str) -> int:
+    """Entries of a run's feedback.
+
+    Args:
+        shapes: Of the run.
+        rule: Its rule.
+        credit_norm: How its credit is normalised.
+    """
+    return sum(math.prod(shape) for shape in _feedback_shapes(shapes, rule, credit_norm).values())
+
+
+@lru_cache(maxsize=64)
+def step_peak(shapes: Shapes, rule: str, credit_norm: str, penalised: bool, batch: int) -> Peak:
+    """The credit of a stack of runs, gradients included, their batches apart.
+
+    Args:
+        shapes: Of the runs.
+        rule: Their rule.
+        credit_norm: How credit is normalised.
+        penalised: Whether some run has a penalty.
+        batch: Samples.
+    """
+    task = _task(shapes)
+    one = partial(assign_one, build_rule(rule, credit_norm), task)  # type: ignore[arg-type]
+
+    def work(runs: int) -> Callable[[], object]:
+        weights = _empty(shapes, runs) if penalised else None
+        given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
+        x, y = _empty(shapes, runs, batch, *shapes.input), _labels(runs, batch)
+        return lambda: vmap(one, in_dims=(0, 0, 0, 0, 0 if penalised else None))(*given, x, y, weights)
+
+    return _peak(work)
+
+
+@lru_cache(maxsize=64)
+def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int) -> Peak:
+    """The per-epoch probes of a stack of runs on one probe batch.
+
+    Args:
+        shapes: Of the runs.
+        rule: Their rule.
+        credit_norm: How credit is normalised.
+        batch: Probe samples taken at once.
+    """
+    task, made = _task(shapes), build_rule(rule, credit_norm)  # type: ignore[arg-type]
+    exact = made.exact(task.blocks.depth)
+
+    def look(params: Params, feedback: Feedback, batch: Batch) -> SampleNumbers:
+        return sample_numbers(observe(task, params, made, feedback, batch), shapes.view, exact)
+
+    def work(runs: int) -> Callable[[], object]:
+        given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
+        seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))
+        return lambda: summarise(vmap(look, in_dims=(0, 0, None))(*given, seen))
+
+    return _peak(work)
+
+
+@lru_cache(maxsize=64)
+def forward_peak(shapes: Shapes, batch: int) -> Peak:
+    """A forward pass of a stack of runs over the same samples.
+
+    Args:
+        shapes: Of the runs.
+        batch: Samples.
+    """
+    task = _task(shapes)
+
+    def logits(params: Params, x: Tensor) -> Tensor:
+        return task.blocks.forward({**task.buffers, **params}, x).logits
+
+    def work(runs: int) -> Callable[[], object]:
+        params, x = _params(task, runs), _empty(shapes, batch, *shapes.input)
+        return lambda: vmap(logits, in_dims=(0, None))(params, x)
+
+    return _peak(work)
+
+
+def _peak(work: Callable[[int], Callable[[], object]]) -> Peak:
+    """The peak over any number of runs, from those of one run and of two."""
+    one, two = (_tallied(work(runs)) for runs in (1, 2))
+    return Peak(2 * one - two, two - one)
+
+
+def _tallied(work: Callable[[], object]) -> int:
+    tally = Tally()
+    with torch.no_grad(), tally:
+        work()
+    return tally.peak
+
+
+@lru_cache(maxsize=16)
+def _task(shapes: Shapes, device: torch.device = _META) -> Task:
+    with device, torch.random.fork_rng(devices=[]):
+        model = build_model(
+            shapes.model, shapes.input, shapes.classes, shapes.width, shapes.depth, shapes.terminal_ln
+        ).to(shapes.dtype)
+    blocks, buffers = Blocks.of(model), dict(model.named_buffers())
+    few = torch.zeros(2, *shapes.input, dtype=shapes.dtype, device=device)
+    with torch.no_grad():
+        seen = blocks.forward({**dict(model.named_parameters()), **buffers}, few)
+    states = tuple(tuple(h.shape[1:]) for h in seen.states)
+    return Task(blocks, cross_entropy, states, shapes.classes, shapes.input, buffers)
+
+
+def _params(task: Task, runs: int) -> dict[str, Tensor]:
+    named = task.blocks.model.named_parameters()
+    return {name: torch.empty(runs, *p.shape, dtype=p.dtype, device=_META) for name, p in named}
+
+
+def _feedback(shapes: Shapes, rule: str, credit_norm: str, runs: int) -> Feedback:
+    named = _feedback_shapes(shapes, rule, credit_norm)
+    return {name: _empty(shapes, runs, *shape) for name, shape in named.items()}
+
+
+@lru_cache(maxsize=64)
+def _feedback_shapes(shapes: Shapes, rule: str, credit_norm: str) -> dict[str, tuple[int, ...]]:
+    # A rule may draw as wide as the weights are spread: it is shown a real model.
+    task = _task(shapes, torch.device("cpu"))
+    params = {name: p.detach() for name, p in task.blocks.model.named_parameters()}
+    made = build_rule(rule, credit_norm)  # type: ignore[arg-type]
+    return {name: spread.shape for name, spread in made.spreads(task, params).items()}
+
+
+def _empty(shapes: Shapes, *size: int) -> Tensor:
+    return torch.empty(size, dtype=shapes.dtype, device=_META)
+
+
+def _labels(*size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.int64, device=_META)
