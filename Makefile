@@ -56,8 +56,13 @@ audit-deps: .venv/dev  ## known vulnerabilities of the pinned packages (asks a s
 fuzz: .venv/all  ## search every loader for inputs that break it, FUZZ_SECONDS=60 each
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
-bench: .venv/core  ## the fleet against a plain loop, side by side in one run
+bench: .venv/core  ## every benchmark that needs no GPU, as ratios; some minutes
 	$(BIN)/python benchmarks/fleet.py
+	$(BIN)/python benchmarks/demo.py
+	$(BIN)/python benchmarks/probes.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/audit_scale.py --logs 100 1000 --rounds 1
 
 docs: .venv/docs  ## build the documentation; warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -30,9 +30,9 @@ from creditscope.engine.fleet import Fleet
 from creditscope.records import RunSpec
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
-from creditscope.sweeps.local import default_model
 from creditscope.sweeps.memory import fleet_bytes
 from creditscope.sweeps.presets import build_specs, preset
+from creditscope.sweeps.turns import default_model
 
 AXES: dict[str, dict[str, Sequence[int]]] = {
     "cpu": {"runs": (1, 2, 4, 8), "depth": (2, 4, 8), "width": (64, 128, 256, 512), "batch": (32, 128, 512)},
@@ -89,6 +89,7 @@ def measure(fleet: Fleet) -> None:
 def on_card(specs: list[RunSpec], data: Dataset, steps: int) -> tuple[float, int, int]:
     """Seconds a run-step, bytes that the allocator took at most, and bytes that tensors held at most."""
     device = torch.device("cuda")
+    torch.cuda.init()
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()

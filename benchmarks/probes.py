@@ -3,7 +3,7 @@
 The probe set of an epoch is what the engine does for every run after it: norms, gains, cosines and movement on the
 probe samples, and the rows they become; the evaluation of accuracy stands apart. A look is what ``creditscope.watch``
 does to a plain model when it is due; a step is that model's own forward, backward and AdamW on one batch. Where
-Cockpit is installed (cockpit-for-pytorch), a step that it tracks stands beside the same step without it.
+Cockpit is installed (cockpit-for-pytorch), a step with SGD that it tracks stands beside the same step without it.
 
 Each round times both sides in turn. On a CPU it is CPU seconds, so that neighbours on the machine do not count; on a
 card seconds between two moments at which it is idle. What compares is the ratio.
@@ -41,8 +41,8 @@ from creditscope.scope.found import as_found
 from creditscope.scope.measure import epoch_row, look
 from creditscope.scope.probe_data import PROBE_SAMPLES
 from creditscope.scope.subject import Subject
-from creditscope.sweeps.local import default_model
 from creditscope.sweeps.presets import SEEDS, build_specs, preset
+from creditscope.sweeps.turns import default_model
 
 BATCH = 128
 COCKPIT = "cockpit-for-pytorch"
@@ -134,9 +134,11 @@ def users_models(device: torch.device) -> dict[str, tuple[nn.Module, tuple[int, 
     }
 
 
-def plain_step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
-    """Forward, backward and AdamW on one batch."""
-    optimiser = torch.optim.AdamW(model.parameters())
+def plain_step(
+    model: nn.Module, x: Tensor, y: Tensor, kind: type[torch.optim.Optimizer] = torch.optim.AdamW
+) -> Callable[[], None]:
+    """Forward, backward and the optimiser on one batch."""
+    optimiser = kind(model.parameters(), lr=1e-3)
 
     def step() -> None:
         optimiser.zero_grad()
@@ -204,7 +206,8 @@ def cockpits(device: torch.device, rounds: int) -> list[dict[str, Any]] | None:
                     loss.backward(create_graph=tracks.create_graph(number))
                 optimiser.step()
 
-            taken = in_turn({"step": plain_step(chain().to(device), x, y), "tracked": tracked}, device, rounds)
+            step = plain_step(chain().to(device), x, y, torch.optim.SGD)
+            taken = in_turn({"step": step, "tracked": tracked}, device, rounds)
             found.append({"level": level, "batch": BATCH, **taken, "ratio": taken["tracked"] / taken["step"]})
         return found
     return None

@@ -1,17 +1,19 @@
 """What the pages made from results share: the logs, which runs a page means, and how numbers are written."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 
 from creditscope.records import EpochRow, RunLog
 from creditscope.records.load import Loaded, load_logs
+from creditscope.records.table import Table
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results" / "cifar10-h200"
 # The published gradients are those of a loss averaged over this many samples; ours are per sample.
 PUBLISHED_N = 128
+NOT_MEASURED = "not measured"
 MADE = "<!-- Written by `python docs/{script}` from results/cifar10-h200. Change the script, not this page. -->"
 
 
@@ -130,3 +132,27 @@ def reference(row: EpochRow) -> float:
 def growth(row: EpochRow) -> float:
     """Largest growth of a block."""
     return max(known(row.growth))
+
+
+def share(value: float) -> str:
+    """A share, in per cent."""
+    return f"{100 * value:.1f} %"
+
+
+def markdown_table(heads: Sequence[str], lines: Sequence[tuple[str, ...]]) -> str:
+    """A table of texts.
+
+    Args:
+        heads: Its columns.
+        lines: Its rows.
+    """
+    return Table(tuple(heads), tuple(lines)).to_markdown().strip()
+
+
+def provenance_line(facts: Mapping[str, str]) -> str:
+    """Where numbers come from, to stand under their table.
+
+    Args:
+        facts: Of a results file or a log.
+    """
+    return "*" + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in facts.items()) + "*"

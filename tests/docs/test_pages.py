@@ -12,6 +12,7 @@ import finding
 import make_findings
 import make_gallery
 import make_misleading
+import make_performance
 import make_reliability
 import make_reproduction
 import pack
@@ -29,6 +30,7 @@ PAGES = {
     "findings.md": make_findings,
     "gallery.md": make_gallery,
     "misleading.md": make_misleading,
+    "performance.md": make_performance,
     "reliability.md": make_reliability,
 }
 
