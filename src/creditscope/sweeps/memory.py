@@ -26,6 +26,8 @@ SCORE_BYTES = 8 + 8 + 1 + 1 + 8
 DRAW_BYTES, LABEL_BYTES = 4 + 3, 8
 # What the library of matrix products takes on a card: 32 MiB for each stream that it is called on.
 WORKSPACE = 32 * 2**20
+# What recordings take beside their tensors on a card, in whole segments of the allocator: as benchmarks/growth.py found.
+RECORDINGS = 256 * 2**20
 # What may be planned for: the allocator, the data and the rest of the program need room too.
 SHARE = 0.8
 
@@ -73,7 +75,7 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
     if device == "cuda":
         # The gradients of the last warm-up are held until the recorded ones take their place.
         recorded = _dealt(fleet, shapes) + sum(steps) + probed * image + sum(looks) + score + moved
-        return kept + COPIED * state + state + recorded + WORKSPACE * (3 + len(groups))
+        return kept + COPIED * state + state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
     # Every group's gradients stay until the optimiser has used them, beside those of the step before.
     others = max(peak - n * one for peak, n in zip(steps, groups.values(), strict=True))
     step = _dealt(fleet, shapes) + state + others
