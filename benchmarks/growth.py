@@ -4,7 +4,8 @@ One axis at a time moves away from the audit's own net (ResMLP, width 256, 4 blo
 training steps as the recipe does them; on a CPU it is CPU seconds on one thread. Memory is what the fleet's whole life
 takes: building, two epochs' steps, evaluation, probes, the copy at an epoch boundary. On a card that is what the
 allocator took from it at most (``max_memory_reserved``: recorded steps keep memory that no tensor holds); on a CPU how
-far the peak of the resident memory rose, in a process of its own. The forecast is ``sweeps.memory.fleet_bytes``, made
+far the peak of the resident memory rose, in a process of its own, the dear probes of one run included; on a card they
+take a share of its memory, whatever the fleet. The forecast is ``sweeps.memory.fleet_bytes``, made
 from shapes before the fleet is built.
 
     python benchmarks/growth.py [--device cpu|cuda] [--steps 100] [--out benchmarks/results/growth-cpu.json]
@@ -27,6 +28,7 @@ from plain import noise, seconds
 from creditscope.data.dataset import Dataset
 from creditscope.engine.checkpoint import FleetState
 from creditscope.engine.fleet import Fleet
+from creditscope.probes.dear import measure_dear
 from creditscope.records import RunSpec
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
@@ -71,6 +73,9 @@ def live(specs: list[RunSpec], data: Dataset, device: torch.device, steps: int) 
         boundary = FleetState(fleet, 0)
         fleet.train_epoch(1, steps=WARM_STEPS)
         measure(fleet)
+        if device.type == "cpu":
+            # Few redraws: their memory is bounded otherwise, and they take long.
+            measure_dear(fleet.snapshot(0, 1), 2, fleet.spec.probe.directions, keep_draws=False)
         boundary = FleetState(fleet, 1)  # the old one goes only when the new one is there, as in the loop
         began = time.process_time()
         wall = seconds(lambda: fleet.train_epoch(2, steps=steps), device)

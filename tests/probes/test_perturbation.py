@@ -83,7 +83,7 @@ def test_rho_is_a_norm_weighted_cosine_at_first_order(method: str) -> None:
 def test_chunks_of_samples_make_no_difference_but_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = mlp_snapshot("dfa", n=64)
     whole = RhoProbe(32).measure(snapshot).values["rho"]
-    monkeypatch.setattr(perturbation, "_ENTRIES", 32 * 6 * 5)
+    monkeypatch.setattr(perturbation, "ENTRIES", 32 * 6 * 5)
     parts = RhoProbe(32).measure(snapshot).values["rho"]
     np.testing.assert_allclose(parts.credit, whole.credit, atol=0.2)
     np.testing.assert_allclose(parts.control, whole.control, atol=0.02)

@@ -13,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from creditscope.data.dataset import Splits, make_dataset
 from creditscope.engine.checkpoint import FleetState
 from creditscope.engine.fleet import Fleet
+from creditscope.probes.dear import measure_dear
 from creditscope.sweeps.footprint import Tally, feedback_size, parameter_sizes, step_peak
 from creditscope.sweeps.local import default_model
 from creditscope.sweeps.memory import _shapes, cut, fleet_bytes, free_bytes, run_bytes
@@ -27,7 +28,7 @@ def pictures(train=300, test=100):
 
 
 DATA = pictures()
-SMALL = {"batch": 100, "width": 96, "probe.n": 100, "probe.batch": 50}
+SMALL = {"batch": 100, "width": 96, "probe.n": 100, "probe.batch": 50, "probe.directions": 32}
 VIT = {"model": "vit-mini", "view": "cls", "width": 16}
 
 
@@ -43,6 +44,7 @@ def two_epochs(specs):
         if epoch:
             fleet.train_epoch(epoch, steps=2)
         fleet.evaluate(), fleet.summaries(), fleet.movements()
+        measure_dear(fleet.snapshot(len(specs) - 1, epoch), 0, fleet.spec.probe.directions, keep_draws=False)
         boundary = FleetState(fleet, epoch)
     return boundary
 

@@ -31,7 +31,7 @@ from creditscope.records.rows import Nudge, Rho
 EPSILON = 1e-3
 ETA = 1e-2
 # Entries of the perturbed states held at once; fixed, so that draws do not depend on the device.
-_ENTRIES = 2**22
+ENTRIES = 2**22
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class RhoProbe(Probe):
         m, shape = self.directions, tuple(h.shape[1:])
         predicted: list[list[Tensor]] = [[] for _ in signals]
         changes = []
-        for rows in _chunks(len(h), max(1, _ENTRIES // (m * math.prod(shape)))):
+        for rows in _chunks(len(h), max(1, ENTRIES // (m * math.prod(shape)))):
             width = signals[0].shape[1]
             directions = units(gaussian((len(h[rows]), m, width), generator))[0]
             moved = h[rows].repeat_interleave(m, dim=0) + step * lift(directions.flatten(0, 1), shape, view)

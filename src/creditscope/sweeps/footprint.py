@@ -17,6 +17,7 @@ from creditscope.blocks import Batch, Blocks, Feedback, Params, Task, observe
 from creditscope.engine.step import assign_one, cross_entropy
 from creditscope.models import build_model
 from creditscope.probes.cheap import SampleNumbers, sample_numbers, summarise
+from creditscope.probes.perturbation import ENTRIES
 from creditscope.rules import build_rule
 
 _META = torch.device("meta")
@@ -181,6 +182,38 @@ def forward_peak(shapes: Shapes, batch: int) -> Peak:
         return lambda: vmap(logits, in_dims=(0, None))(params, x)
 
     return _peak(work)
+
+
+@lru_cache(maxsize=64)
+def dear_peak(shapes: Shapes, rule: str, credit_norm: str, samples: int, batch: int, directions: int) -> int:
+    """The dear probes of one run, their inputs apart: ρ beside what is seen in the run's dtype and in float64.
+
+    Args:
+        shapes: Of the run.
+        rule: Its rule.
+        credit_norm: How its credit is normalised.
+        samples: Probe samples.
+        batch: Those taken at once.
+        directions: M of ρ.
+    """
+    task, made = _task(shapes), build_rule(rule, credit_norm)  # type: ignore[arg-type]
+    state = math.prod(task.shapes[0])
+    rows = directions * min(samples, max(1, ENTRIES // (directions * state)))
+
+    def work() -> object:
+        params, feedback = _params(task, 1), _feedback(shapes, rule, credit_norm, 1)
+        one, sent = ({name: t[0] for name, t in tensors.items()} for tensors in (params, feedback))
+        kept: list[object] = []
+        for dtype in (shapes.dtype, torch.float64):
+            now, back = ({name: t.to(dtype) for name, t in tensors.items()} for tensors in (one, sent))
+            x, y = torch.empty(samples, *shapes.input, dtype=dtype, device=_META), _labels(samples)
+            parts = zip(x.split(batch), y.split(batch), strict=True)  # type: ignore[no-untyped-call]
+            kept += [now, back, x, [observe(task, now, made, back, Batch(*part)) for part in parts]]
+        directions_, moved = (torch.empty(rows, *task.shapes[0], dtype=torch.float64, device=_META) for _ in range(2))
+        logits = task.blocks.tail({**task.buffers, **now}, 0, moved, x)
+        return kept, directions_, logits
+
+    return _tallied(work)
 
 
 def _peak(work: Callable[[int], Callable[[], object]]) -> Peak:

@@ -12,7 +12,15 @@ from creditscope.data.batches import PAD
 from creditscope.engine.fleet import EVAL_CHUNK
 from creditscope.engine.step import dtype_of
 from creditscope.records import RunSpec
-from creditscope.sweeps.footprint import Shapes, feedback_size, forward_peak, parameter_sizes, probe_peak, step_peak
+from creditscope.sweeps.footprint import (
+    Shapes,
+    dear_peak,
+    feedback_size,
+    forward_peak,
+    parameter_sizes,
+    probe_peak,
+    step_peak,
+)
 
 # Copies of every parameter that a fleet keeps: the parameters, their start and both moments.
 KEPT = 4
@@ -26,7 +34,8 @@ SCORE_BYTES = 8 + 8 + 1 + 1 + 8
 DRAW_BYTES, LABEL_BYTES = 4 + 3, 8
 # What the library of matrix products takes on a card: 32 MiB for each stream that it is called on.
 WORKSPACE = 32 * 2**20
-# What recordings take beside their tensors on a card, in whole segments of the allocator: as benchmarks/growth.py found.
+# What recordings take beside their tensors on a card, in whole segments of the allocator, as benchmarks/growth.py
+# found.
 RECORDINGS = 256 * 2**20
 # What may be planned for: the allocator, the data and the rest of the program need room too.
 SHARE = 0.8
@@ -43,10 +52,11 @@ def run_bytes(spec: RunSpec, device: str = "cuda") -> int:
 
 
 def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
-    """Bytes that a fleet will take at its peak, from the shapes of its tensors; the dear probes of single runs apart.
+    """Bytes that a fleet will take at its peak, from the shapes of its tensors.
 
     On a CPU the parts of an epoch follow each other in the same memory. On a card each part is recorded once and its
-    memory stays its own, and while the step is recorded the state is kept twice more.
+    memory stays its own, and while the step is recorded the state is kept twice more. The dear probes of single runs
+    are not in it on a card: there they take a share of its memory, whatever the fleet, and ``SHARE`` leaves it to them.
 
     Args:
         fleet: Its runs, of one of our models.
@@ -76,10 +86,11 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
         # The gradients of the last warm-up are held until the recorded ones take their place.
         recorded = _dealt(fleet, shapes) + sum(steps) + probed * image + sum(looks) + score + moved
         return kept + COPIED * state + state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
+    dear = max(_dear(each, shapes, probed, looked) for each in {(e.rule, e.credit_norm): e for e in fleet}.values())
     # Every group's gradients stay until the optimiser has used them, beside those of the step before.
     others = max(peak - n * one for peak, n in zip(steps, groups.values(), strict=True))
     step = _dealt(fleet, shapes) + state + others
-    return kept + state + max(step, probed * image + max(looks), score, moved, COPIED * state)
+    return kept + state + max(step, probed * image + max(looks), score, moved, COPIED * state, dear)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -128,6 +139,15 @@ def _shapes(spec: RunSpec) -> Shapes:
         view=spec.view or "flat",
         dtype=dtype_of(spec),
     )
+
+
+def _dear(spec: RunSpec, shapes: Shapes, probed: int, batch: int) -> int:
+    """The dear probes of one run, with the samples that readouts are fitted and tested on."""
+    assert spec.data is not None
+    image = shapes.dtype.itemsize * math.prod(shapes.input)
+    others = min(spec.data.n_train or 0, 4 * probed) + min(spec.data.n_test or 0, 2 * probed) + (spec.batch or 1)
+    directions = (spec.probe and spec.probe.directions) or 1
+    return image * others + dear_peak(shapes, spec.rule, spec.credit_norm or "none", probed, batch, directions)
 
 
 def _dealt(fleet: Sequence[RunSpec], shapes: Shapes) -> int:
