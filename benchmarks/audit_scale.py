@@ -23,13 +23,22 @@ from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
 
 RESULTS = Path(__file__).parents[1] / "results" / "cifar10-h200"
-TEMPLATES = ("dfa-rms-s42-dd046dd7.jsonl.gz", "dfa-rms@frozen-s42-d6074f61.jsonl.gz")
+METHODS = ("dfa-rms", "dfa-rms@frozen")
 SEEDS = 3
+
+
+def template(method: str) -> list[bytes]:
+    """Header and other rows of a committed log of 100 epochs."""
+    for path in sorted(RESULTS.glob(f"{method}-s42-*.jsonl.gz")):
+        head, body = gzip.decompress(path.read_bytes()).split(b"\n", 1)
+        if json.loads(head)["spec"]["epochs"] == 100:
+            return [head, body]
+    raise SystemExit(f"{RESULTS.name} holds no log of {method} with 100 epochs")
 
 
 def write_logs(count: int, folder: Path) -> int:
     """Write that many logs, three seeds of a claim and three of its frozen twin in turn; how many bytes."""
-    templates = [gzip.decompress((RESULTS / name).read_bytes()).split(b"\n", 1) for name in TEMPLATES]
+    templates = [template(method) for method in METHODS]
     size = 0
     for index in range(count):
         pair, within = divmod(index, SEEDS * len(templates))
