@@ -52,13 +52,14 @@ def observe(task: Task, params: Params, rule: CreditRule | None, feedback: Feedb
     loss, pullback, (states, branches, logits) = vjp(run, taps, has_aux=True)  # type: ignore[misc]
     gradients = pullback(torch.ones_like(loss))[0]
     references = tuple(gradients[level] for level in range(task.blocks.depth + 1))
+    error = task.error(logits, batch.y)
     if rule is None:
         delivered = None
     elif all(rule.exact(task.blocks.depth)):
         delivered = references
     else:
-        delivered = rule.deliver(task, params, feedback, batch)
-    return Observation(states, branches, references, delivered, task.error(logits, batch.y), logits, loss)
+        delivered = rule.deliver_seen(task, params, feedback, batch, states[-1], error)
+    return Observation(states, branches, references, delivered, error, logits, loss)
 
 
 def zero_taps(task: Task, x: Tensor, params: Params) -> dict[int, Tensor]:

@@ -154,6 +154,21 @@ class CreditRule(ABC):
             batch: The batch.
         """
 
+    def deliver_seen(
+        self, task: Task, params: Params, feedback: Feedback, batch: Batch, top: Tensor, error: Tensor
+    ) -> tuple[Tensor, ...]:
+        """As ``deliver``, where a forward pass was seen already; a rule to which that says nothing makes its own.
+
+        Args:
+            task: What is trained.
+            params: Parameters now.
+            feedback: As ``init`` drew it.
+            batch: The batch.
+            top: h_L.
+            error: e per sample.
+        """
+        return self.deliver(task, params, feedback, batch)
+
     @abstractmethod
     def exact(self, depth: int) -> tuple[bool, ...]:
         """Per state 0..L, whether the credit is the true gradient by construction.

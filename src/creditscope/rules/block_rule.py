@@ -53,6 +53,14 @@ class BlockRule(CreditRule):
         seen = task.blocks.forward({**task.buffers, **params}, batch.x)
         return self.signals(task, params, feedback, task.error(seen.logits, batch.y), seen.states[-1], batch)
 
+    def deliver_seen(
+        self, task: Task, params: Params, feedback: Feedback, batch: Batch, top: Tensor, error: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The signals alone, but for a rule that delivers in a way of its own."""
+        if type(self).deliver is not BlockRule.deliver:
+            return self.deliver(task, params, feedback, batch)
+        return self.signals(task, params, feedback, error, top, batch)
+
 
 def top_gradient(task: Task, params: Params, top: Tensor, batch: Batch) -> Tensor:
     """g_L per sample: the exact gradient at the last state, through out_ln and head alone."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from creditscope.blocks import Batch, Params, Snapshot
 from creditscope.errors import BadInput, NotMeasured
-from creditscope.probes.cheap import epoch_fields, sample_numbers, summarise
+from creditscope.probes.cheap import SampleNumbers, epoch_fields, sample_numbers, summarise
 from creditscope.probes.dear import measure_dear
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
@@ -114,8 +114,9 @@ def look(subject: Subject, snapshot: Snapshot, independent: bool | None = None) 
     if subject.found:
         notes.append(f"blocks found: {', '.join(subject.names)}; name others with blocks=[...]")
     with torch.no_grad():
-        numbers_ = sample_numbers(snapshot.seen, snapshot.view, snapshot.exact)
-        fields = epoch_fields(summarise(numbers_), snapshot.exact)
+        seen = sample_numbers(snapshot.seen, snapshot.view, snapshot.exact)
+        # A few numbers a sample: on a card every operation on them would cost more than here.
+        fields = epoch_fields(summarise(SampleNumbers(*(part.cpu() for part in seen))), snapshot.exact)
     _refuse_zero_credit(snapshot)
     hidden = fields["hidden"].median
     for block, size in (sums_before_normalisers(snapshot) if subject.normalised else {}).items():
