@@ -311,8 +311,8 @@ cheap look of `creditscope.watch` at a plain model over one plain step of it, fo
 Cockpit does at each step of the same chain stands beside it where Cockpit is installed."""
     growth = """
 One axis at a time moves away from ResMLP of width 256 with 4 blocks, batch 128, DFA. The forecast is made from shapes
-before the fleet is built; fleets of a sweep are cut by it to fit the device. The dear probes of single runs are not in
-it."""
+before the fleet is built; fleets of a sweep are cut by it to fit the device. On a CPU the dear probes of one run are in
+it, and outweigh small fleets; on a card they take a share of its memory, whatever the fleet, and are not."""
     parts = [
         INTRO,
         "## What was wanted\n\n",
