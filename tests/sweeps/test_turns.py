@@ -8,6 +8,7 @@ from creditscope.engine.fleet import Fleet
 from creditscope.records import RunLog
 from creditscope.sweeps import turns
 from creditscope.sweeps.local import Quiet
+from creditscope.sweeps.memory import fleet_bytes
 from creditscope.sweeps.turns import Workshop, default_model
 
 
@@ -62,6 +63,19 @@ def test_a_card_takes_as_many_fleets_as_its_memory_holds(tmp_path, monkeypatch, 
     card = workshop(tmp_path, device=torch.device("cuda"))
     assert [len(wave) for wave in card._waves(fleets)] == waves
     assert [len(wave) for wave in workshop(tmp_path)._waves(fleets)] == [1, 1, 1], "on a CPU one at a time"
+
+
+def test_a_fleet_larger_than_the_card_is_cut(tmp_path, monkeypatch):
+    members = [spec(method, seed=seed) for method in ("bp", "dfa") for seed in (1, 2)]
+    card = workshop(tmp_path, device=torch.device("cuda"))
+    monkeypatch.setattr(turns, "free_bytes", lambda device: 10**12)
+    assert [list(part) for part in card._fitting(members)] == [members]
+    half = max(fleet_bytes(members[:2]), fleet_bytes(members[2:]))
+    monkeypatch.setattr(turns, "free_bytes", lambda device: half)
+    parts = card._fitting(members)
+    assert [run for part in parts for run in part] == members
+    assert len(parts) == 2
+    assert workshop(tmp_path)._fitting(members) == [members], "a CPU's memory is the sweep's affair"
 
 
 def test_dealt_parts_are_alike_and_a_begun_fleet_stays_whole(tmp_path):

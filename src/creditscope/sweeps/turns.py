@@ -18,7 +18,7 @@ from creditscope.errors import BadInput
 from creditscope.models import MODELS, build_model
 from creditscope.records import HeaderRow, RunLog, RunSpec
 from creditscope.sweeps.choose import best_fleet
-from creditscope.sweeps.memory import fleet_bytes, free_bytes
+from creditscope.sweeps.memory import cut, fleet_bytes, free_bytes
 from creditscope.sweeps.mend import mend
 
 
@@ -52,8 +52,15 @@ class Workshop:
         Args:
             fleets: Their runs.
         """
-        for wave in self._waves(fleets):
+        for wave in self._waves([part for members in fleets for part in self._fitting(members)]):
             self._take_turns(wave)
+
+    def _fitting(self, members: Sequence[RunSpec]) -> Sequence[Sequence[RunSpec]]:
+        """A fleet in as few parts as fit on a card; one that was begun keeps its company."""
+        ours = all(spec.model in MODELS for spec in members)
+        if self.device.type != "cuda" or not ours or self.begun(members) is not None:
+            return [members]
+        return cut(members, free_bytes(self.device), None)
 
     def _waves(self, fleets: Sequence[Sequence[RunSpec]]) -> Iterator[list[Sequence[RunSpec]]]:
         """Fleets that share the device: one at a time on a CPU, as many as its memory holds on a card."""
