@@ -142,23 +142,30 @@ def _hear(hand: Hand, workshop: Workshop) -> bool:
     """Take one message of a process; whether its fleet is done."""
     try:
         kind, *told = hand.pipe.recv()
-    except EOFError:
-        code = hand.process.wait()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise CreditscopeError(
-            f"a training process ended by {how}; what it had saved is kept, go on with --resume"
-        ) from None
+    except (EOFError, ConnectionError):
+        raise _ended(hand) from None
     if kind == "step":
         workshop.progress.step(hand.members)
     elif kind == "stage":
         workshop.progress.stage(hand.members, *told)
     elif kind == "row":
-        hand.pipe.send(workshop.on_row(*told))
+        answer = workshop.on_row(*told)
+        try:
+            hand.pipe.send(answer)
+        except ConnectionError:
+            raise _ended(hand) from None
     elif kind == "note":
         workshop.note(*told)
     elif kind == "failed":
         raise told[0]
     return bool(kind == "done")
+
+
+def _ended(hand: Hand) -> CreditscopeError:
+    """Why a process is no longer there."""
+    code = hand.process.wait()
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return CreditscopeError(f"a training process ended by {how}; what it had saved is kept, go on with --resume")
 
 
 def _call_off(hands: Sequence[Hand]) -> None:

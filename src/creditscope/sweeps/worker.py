@@ -117,7 +117,7 @@ def main() -> None:
                 parent.send(("failed", error))
             else:
                 parent.send(("done",))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+    except (EOFError, ConnectionError, KeyboardInterrupt):
         return
 
 
