@@ -2,12 +2,10 @@
 
 import csv
 import json
-import sys
 
 import pytest
 from cases.offline import wandb_offline
 
-from creditscope import cli
 from creditscope.engine import checkpoint
 from creditscope.engine.fleet import Fleet
 
@@ -16,24 +14,6 @@ TINY = (
     *("--epochs", "4", "--set", "width=4", "--set", "depth=2", "--set", "batch=1024", "--set", "probe.n=16"),
     *("--set", "probe.dear=[2]", "--set", "probe.redraws=9", "--set", "probe.directions=2"),
 )
-
-
-@pytest.fixture
-def creditscope(monkeypatch, capsys):
-    """The command line in this process: (exit code, stdout, stderr)."""
-    monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["creditscope", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as left:
-            code = left.code
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def logged(folder):

@@ -107,24 +107,6 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.fixture
-def creditscope(monkeypatch, capsys):
-    """The command line in this process: (exit code, stdout, stderr)."""
-    monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["creditscope", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as left:
-            code = left.code
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
 def train(folder, arguments):
     done = CliRunner().invoke(cli.app, ["train", *arguments, "--out", str(folder)])
     assert (done.exit_code, done.stderr) == (0, "")

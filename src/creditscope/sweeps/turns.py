@@ -57,8 +57,7 @@ class Workshop:
 
     def _fitting(self, members: Sequence[RunSpec]) -> Sequence[Sequence[RunSpec]]:
         """A fleet in as few parts as fit on a card; one that was begun keeps its company."""
-        ours = all(spec.model in MODELS for spec in members)
-        if self.device.type != "cuda" or not ours or self.begun(members) is not None:
+        if self._bytes(members) is None or self.begun(members) is not None:
             return [members]
         return cut(members, free_bytes(self.device), None)
 
@@ -67,8 +66,7 @@ class Workshop:
         wave: list[Sequence[RunSpec]] = []
         taken = 0
         for members in fleets:
-            known = all(spec.model in MODELS for spec in members)
-            size = fleet_bytes(members) if known and self.device.type == "cuda" else None
+            size = self._bytes(members)
             if wave and (size is None or taken + size > free_bytes(self.device)):
                 yield wave
                 wave, taken = [], 0
@@ -76,6 +74,11 @@ class Workshop:
             taken += size or 0
         if wave:
             yield wave
+
+    def _bytes(self, members: Sequence[RunSpec]) -> int | None:
+        """What a fleet of our own models takes on a card; None where it is not known or does not matter."""
+        known = self.device.type == "cuda" and all(spec.model in MODELS for spec in members)
+        return fleet_bytes(members) if known else None
 
     def _take_turns(self, wave: Sequence[Sequence[RunSpec]]) -> None:
         with ExitStack() as stack:
