@@ -1,17 +1,20 @@
 """A run that the checks have read gives the same audit as its whole log, and holds a fraction of it."""
 
+import gc
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from protocol import cases
 
 from creditscope.errors import NotMeasured
-from creditscope.protocol import audit
+from creditscope.protocol import audit, readings
 from creditscope.protocol.facts import Assumptions
 from creditscope.protocol.presets import protocol_named
-from creditscope.protocol.readings import curve_of, read_run, reading_of
+from creditscope.protocol.readings import Reader, curve_of, reading_of
+from creditscope.protocol.shelf import Shelf
 from creditscope.records import LogWriter
 from creditscope.records.load import load_logs
 
@@ -55,7 +58,7 @@ def test_published_layouts_too(protocol):
 
 def test_the_rows_are_let_go():
     log = cases.run(epochs=8)
-    run = read_run(log, protocol_named("standard").checks, Assumptions())
+    run = Reader(protocol_named("standard").checks, Assumptions()).read(log)
     assert (len(log.epochs), len(run.epochs)) == (9, 1)
     assert run.last.test_accuracy == log.last.test_accuracy
     assert run.last.hidden.median == log.last.hidden.median
@@ -66,7 +69,7 @@ def test_the_rows_are_let_go():
 
 def test_only_the_checks_that_read_a_run_can_judge_it():
     ours, others = protocol_named("standard").checks, protocol_named("standard", {"scale": 40}).checks
-    run = read_run(cases.run(epochs=4), ours, Assumptions())
+    run = Reader(ours, Assumptions()).read(cases.run(epochs=4))
     assert reading_of(run, run.facts, ours[0]) == ours[0].read(cases.run(epochs=4), run.facts)
     with pytest.raises(NotMeasured, match=r"the rows of .* were let go after an audit; load the log again"):
         reading_of(run, run.facts, others[0])
@@ -94,7 +97,7 @@ def test_the_curve_of_a_run_by_hand():
     rows = [row.model_copy(update={"time_epoch": float(row.epoch)}) for row in log.epochs]
     rows[1] = rows[1].model_copy(update={"test_accuracy": None})
     log = type(log)(log.name, log.header, tuple(rows))
-    run = read_run(log, (), Assumptions())
+    run = Reader((), Assumptions()).read(log)
     for curve in (curve_of(log), curve_of(run)):
         assert list(curve.epoch) == [0, 1, 2, 3]
         assert curve.accuracies == {row.epoch: row.test_accuracy for row in rows if row.epoch != 1}
@@ -127,3 +130,33 @@ def test_a_log_at_hand_and_its_file_are_one_run(tmp_path):
     assert found.skipped == ()
     kept = {run.name: run for cell in found.cells for run in cell.cell.runs}
     assert all(kept[log.name].epochs == log.epochs for log in logs)  # the log at hand, as it is
+
+
+@pytest.mark.parametrize("protocol", ["standard", "published"])
+def test_what_lies_in_a_file_until_it_is_judged_changes_nothing(protocol, tmp_path, monkeypatch):
+    folder = write([*cases.healthy("dfa"), *cases.healthy("fa")], tmp_path)
+    whole = audit(folder, protocol)
+    monkeypatch.setattr(readings, "Shelf", lambda: Shelf(0))
+    read = audit(folder, protocol, keep_rows=False)
+    slots = [slot for cell in read.cells for run in cell.cell.runs for slot in (run.curve, run.correct)]
+    assert all(slot.on_disk for slot in slots)
+    assert read.to_dict() == whole.to_dict()
+    assert read.to_text() == whole.to_text()
+
+
+def test_a_run_more_costs_a_few_kilobytes_however_long_its_log(monkeypatch):
+    monkeypatch.setattr(readings, "Shelf", lambda: Shelf(0))
+    reader = Reader(protocol_named("standard").checks, Assumptions())
+
+    def held(epochs, seeds):
+        tracemalloc.start()
+        kept = [reader.read(cases.run(epochs=epochs, seed=seed)) for seed in seeds]
+        gc.collect()
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return size / len(kept)
+
+    held(4, range(2))  # what all runs share
+    short, long = held(4, range(2, 6)), held(200, range(6, 10))
+    assert short < 12_000
+    assert long < 1.1 * short

@@ -14,7 +14,7 @@ from creditscope.protocol.decisions import Decision, balanced_accuracy, chance, 
 from creditscope.protocol.facts import Assumptions
 from creditscope.protocol.present import Section, heading, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
-from creditscope.protocol.readings import read_run
+from creditscope.protocol.readings import Reader
 from creditscope.protocol.sensitivity import Stays, stays
 from creditscope.protocol.timeline import RunTimeline, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
@@ -178,11 +178,8 @@ def audit(
     chosen = protocol_named(protocol, thresholds)
     assumed = Assumptions.of(assume or {})
 
-    def read(log: RunLog) -> RunLog:
-        return read_run(log, () if log.spec.is_baseline else chosen.checks, assumed)
-
     with without_collection():
-        return _audit(logs, chosen, baseline, assumed, None if keep_rows else read)
+        return _audit(logs, chosen, baseline, assumed, None if keep_rows else Reader(chosen.checks, assumed).read)
 
 
 def _audit(

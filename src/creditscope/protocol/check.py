@@ -12,6 +12,7 @@ from creditscope.protocol.words import counted, quantity, span
 if TYPE_CHECKING:
     from creditscope.protocol.cells import Cell
     from creditscope.protocol.facts import RunFacts
+    from creditscope.protocol.shelf import Shelf
     from creditscope.records.log import RunLog
 
 Side = Literal["above", "below"]
@@ -94,7 +95,7 @@ class Evidence:
         return Ruling.FIRES if fires else Ruling.PASSES if passes else Ruling.UNDECIDED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class History:
     """When a check fired over a run.
 
@@ -118,7 +119,7 @@ class History:
         return cls(first, recovered)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SeedOutcome:
     """One run's part in an outcome.
 
@@ -236,6 +237,10 @@ class Check(ABC):
     def read(self, run: "RunLog", facts: "RunFacts") -> Any:
         """What it must know of the rows of one run, for ``cell.readings``; the last epoch is known anyway."""
         return None
+
+    def put_away(self, reading: Any, shelf: "Shelf") -> Any:
+        """What it read of one of thousands of runs, with its bulk on a shelf."""
+        return reading
 
     def distance(self, value: float | None) -> float | None:
         """Factor between value and threshold, above 1 on the passing side."""

@@ -4,17 +4,21 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan, nan
-from typing import Any
+from typing import Any, TypeVar
 
 from creditscope.errors import NotMeasured
 from creditscope.protocol.check import Check
 from creditscope.protocol.facts import Assumptions, RunFacts
+from creditscope.protocol.shelf import Shelf, Slot
 from creditscope.records.log import RunLog
-from creditscope.records.rows import EpochRow, Norms, ProbeRow
+from creditscope.records.rows import EndRow, EpochRow, Fidelity, HeaderRow, Norms, ProbeRow
+from creditscope.records.spec import Frozen
 
 # What nothing says of a run once the checks have read it: the bulk of a header and of an epoch.
-_HEADER_BULK: dict[str, Any] = {"fleet": None, "provenance": {}}
+_HEADER_BULK: dict[str, Any] = {"fleet": None, "provenance": {}, "blocks": None}
 _EPOCH_BULK = dict.fromkeys(("cosine", "cosine_published", "movement"))
+_SPEC_PARTS = ("data", "optimiser", "feedback", "probe")
+_RecordT = TypeVar("_RecordT", bound=Frozen)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,20 @@ class Curve:
             array("d", [nan if row.time_epoch is None else row.time_epoch for row in run.epochs]),
         )
 
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Curve":
+        """The curve that ``to_bytes`` wrote.
+
+        Args:
+            data: Its bytes.
+        """
+        third = len(data) // 3
+        return cls(array("q", data[:third]), array("d", data[third : 2 * third]), array("d", data[2 * third :]))
+
+    def to_bytes(self) -> bytes:
+        """Its three lists, one behind the other."""
+        return self.epoch.tobytes() + self.accuracy.tobytes() + self.seconds.tobytes()
+
     @property
     def accuracies(self) -> dict[int, float]:
         """Accuracy by epoch, where it was logged."""
@@ -55,39 +73,96 @@ class Curve:
 class ReadRun(RunLog):
     """A run that some checks have read: of its rows only what the words of an audit speak of.
 
-    A fortieth of the memory of the log. Only the checks that read it can judge it.
+    A few KB, however long the log. Only the checks that read it can judge it.
 
     Args:
         facts: What else a judge must know of it.
-        curve: Accuracy and wall-clock of every epoch.
+        curve: Where accuracy and wall-clock of every epoch lie.
+        correct: Where the per-image correctness of its end lies; None when it was not logged.
         readings: What each check read; the error, where it could not.
     """
 
     facts: RunFacts
-    curve: Curve
+    curve: Slot
+    correct: Slot | None
     readings: Mapping[Check, Any]
 
 
-def read_run(log: RunLog, checks: Iterable[Check], assume: Assumptions) -> ReadRun:
-    """Let each check read a log, and keep what a judgement needs.
+class Reader:
+    """Lets checks read one log after the other, and keeps of each what a judgement needs.
 
     Args:
-        log: The whole log.
-        checks: Those that will judge it.
+        checks: Those that will judge the claims among the logs.
         assume: What a user assumed.
     """
-    facts = RunFacts.of(log, assume)
-    return ReadRun(
-        name=log.name,
-        header=log.header.model_copy(update=_HEADER_BULK),
-        epochs=tuple(map(_spoken_of, log.epochs[-1:])),
-        probes=_last_fidelity(log),
-        end=log.end,
-        problems=log.problems,
-        facts=facts,
-        curve=Curve.of(log),
-        readings={check: _read(check, log, facts) for check in checks},
-    )
+
+    def __init__(self, checks: Iterable[Check], assume: Assumptions) -> None:
+        self._checks = tuple(checks)
+        self._assume = assume
+        self._shelf = Shelf()
+        self._shared: dict[Any, Any] = {}
+
+    def read(self, log: RunLog) -> ReadRun:
+        """Let each check read a log; nothing reads a baseline but its twin's comparison.
+
+        Args:
+            log: The whole log.
+        """
+        header = self._header(log.header)
+        facts = RunFacts(header, self._assume, RunFacts.of(log, self._assume).initial)
+        checks = () if log.spec.is_baseline else self._checks
+        return ReadRun(
+            name=log.name,
+            header=header,
+            epochs=tuple(map(self._epoch, log.epochs[-1:])),
+            probes=self._last_fidelity(log) if checks else (),
+            end=None if log.end is None else self._lean(log.end, correct=None),
+            problems=log.problems,
+            facts=facts,
+            curve=self._shelf.put(Curve.of(log).to_bytes()),
+            correct=self._correct(log.end),
+            readings={check: self._reading(check, log, facts) for check in checks},
+        )
+
+    def _reading(self, check: Check, log: RunLog, facts: RunFacts) -> Any:
+        try:
+            return check.put_away(check.read(log, facts), self._shelf)
+        except Exception as error:  # one check that fails must not stop the others: it is raised when it comes to judge
+            return error.with_traceback(None)
+
+    def _correct(self, end: EndRow | None) -> Slot | None:
+        return None if end is None or end.correct is None else self._shelf.put(end.correct.encode())
+
+    def _header(self, header: HeaderRow) -> HeaderRow:
+        parts = {name: self._one(getattr(header.spec, name)) for name in _SPEC_PARTS}
+        return self._lean(header, spec=self._lean(header.spec, **parts), **_HEADER_BULK)
+
+    def _epoch(self, row: EpochRow) -> EpochRow:
+        gamma = None if row.gamma is None else self._lean(row.gamma)
+        norms = {"hidden": self._medians(row.hidden), "reference": self._medians(row.reference)}
+        return self._lean(row, gamma=gamma, **norms, **_EPOCH_BULK)
+
+    def _medians(self, norms: Norms | None) -> Norms | None:
+        return None if norms is None else self._lean(Norms(median=norms.median, n=norms.n))
+
+    def _last_fidelity(self, log: RunLog) -> tuple[ProbeRow, ...]:
+        for row in reversed(log.probes):
+            if row.fidelity is not None:
+                fidelity = self._lean(Fidelity(median=row.fidelity.median, dtype=row.fidelity.dtype))
+                return (self._lean(ProbeRow(epoch=row.epoch, fidelity=fidelity, nonfinite=row.nonfinite)),)
+        return ()
+
+    def _lean(self, record: _RecordT, **changes: Any) -> _RecordT:
+        """The same record with some fields changed, sharing with the others what pydantic holds for each."""
+        given = record.model_fields_set
+        shared = self._shared.setdefault(frozenset(given), given)
+        values = dict(record) | changes
+        words = {name: self._one(value) for name, value in values.items() if isinstance(value, str)}
+        return type(record).model_construct(shared, **(values | words))
+
+    def _one(self, value: Any) -> Any:
+        """The first of all equal values: runs of a sweep share most of their spec."""
+        return self._shared.setdefault(value, value)
 
 
 def facts_of(run: RunLog, assume: Assumptions) -> RunFacts:
@@ -97,7 +172,14 @@ def facts_of(run: RunLog, assume: Assumptions) -> RunFacts:
 
 def curve_of(run: RunLog) -> Curve:
     """Accuracy and wall-clock of every epoch of a run."""
-    return run.curve if isinstance(run, ReadRun) else Curve.of(run)
+    return Curve.from_bytes(run.curve.read()) if isinstance(run, ReadRun) else Curve.of(run)
+
+
+def correct_of(run: RunLog) -> str | None:
+    """Per-image correctness at the end of a run, as the log has it; None when it was not logged."""
+    if isinstance(run, ReadRun):
+        return None if run.correct is None else run.correct.read().decode()
+    return None if run.end is None else run.end.correct
 
 
 def reading_of(run: RunLog, facts: RunFacts, check: Check) -> Any:
@@ -116,26 +198,3 @@ def reading_of(run: RunLog, facts: RunFacts, check: Check) -> Any:
     if isinstance(found, Exception):
         raise found
     return found
-
-
-def _read(check: Check, log: RunLog, facts: RunFacts) -> Any:
-    try:
-        return check.read(log, facts)
-    except Exception as error:  # one check that fails must not stop the others: it is raised when it comes to judge
-        return error.with_traceback(None)
-
-
-def _spoken_of(row: EpochRow) -> EpochRow:
-    norms = {"hidden": _medians(row.hidden), "reference": _medians(row.reference)}
-    return row.model_copy(update=_EPOCH_BULK | norms)
-
-
-def _medians(norms: Norms | None) -> Norms | None:
-    return None if norms is None else Norms(median=norms.median, n=norms.n)
-
-
-def _last_fidelity(log: RunLog) -> tuple[ProbeRow, ...]:
-    for row in reversed(log.probes):
-        if row.fidelity is not None:
-            return (ProbeRow(epoch=row.epoch, fidelity=row.fidelity, nonfinite=row.nonfinite),)
-    return ()

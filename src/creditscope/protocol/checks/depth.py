@@ -16,7 +16,7 @@ from creditscope.protocol.inference import (
     seeds_needed_range,
     welch,
 )
-from creditscope.protocol.readings import curve_of
+from creditscope.protocol.readings import correct_of, curve_of
 from creditscope.protocol.words import counted, listed, number, span
 from creditscope.records.log import RunLog
 from creditscope.records.method import Method
@@ -253,18 +253,15 @@ def _details(cell: Cell, margins: Margins, estimate: Estimate, threshold: float)
 
 def _image_error(margins: Margins) -> dict[str, Any]:
     """Paired standard error over test images, in pp; absent unless both sides logged the same images."""
-    runs = [run for run, _ in (*margins.claims, *margins.baselines)]
-    sizes = {run.end.n_test if run.end and run.end.correct else None for run in runs}
-    tests = {run.spec.data.hash_test if run.spec.data else None for run in runs}
+    sides = [[(run, correct_of(run)) for run, _ in side] for side in (margins.claims, margins.baselines)]
+    sizes = {run.end.n_test if run.end and correct else None for side in sides for run, correct in side}
+    tests = {run.spec.data.hash_test if run.spec.data else None for side in sides for run, _ in side}
     if not margins.baselines or len(sizes) != 1 or None in sizes or len(tests) != 1:
         return {"image_se": None, "n_test": None}
     n = sizes.pop() or 0
     common = margins.common
     pairs = len(common) >= 2 or len(common) == len(margins.claims)
-    bits = [
-        [read_bits(run.end.correct, n) for run, _ in side if run.end and run.end.correct and _use(run, common, pairs)]
-        for side in (margins.claims, margins.baselines)
-    ]
+    bits = [[read_bits(correct, n) for run, correct in side if correct and _use(run, common, pairs)] for side in sides]
     return {"image_se": PP * image_standard_error(*bits), "n_test": n}
 
 

@@ -13,6 +13,7 @@ from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Check, Evidence, Grade, History, Outcome, Ruling, SeedOutcome, worst
 from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.inference import holm, monte_carlo_p
+from creditscope.protocol.shelf import Shelf, Slot
 from creditscope.protocol.words import listed, number
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, ProbeRow
@@ -34,7 +35,7 @@ class BlockCredit:
         standing: ``ok``; ``exact`` by construction; ``zero`` credit; or ``unknown``.
         cosine: Mean cosine.
         p: Against the fresh-feedback null.
-        draws: The null's values; None when they were not kept.
+        draws: The null's values, or where they lie; None when they were not kept.
         null_mean: Mean of the null.
         null_sd: Standard deviation of the null.
         redraws: K.
@@ -45,7 +46,7 @@ class BlockCredit:
     standing: Standing
     cosine: float | None = None
     p: float | None = None
-    draws: NDArray[np.float64] | None = None
+    draws: NDArray[np.float64] | Slot | None = None
     null_mean: float | None = None
     null_sd: float | None = None
     redraws: int = 0
@@ -142,6 +143,16 @@ class Direction(Check):
         probe = last_probe(run)
         blocks = read_blocks(facts, probe, epoch_row(run, probe))
         return Reading(probe.epoch if probe is not None else None, blocks, self._history(run, facts, probe, blocks))
+
+    def put_away(self, reading: Reading, shelf: Shelf) -> Reading:
+        """The reading with the redraws, which only a test over seeds needs again, on a shelf."""
+        return replace(
+            reading,
+            blocks=[
+                replace(block, draws=shelf.put(block.draws.tobytes())) if isinstance(block.draws, np.ndarray) else block
+                for block in reading.blocks
+            ],
+        )
 
     def fires(self, facts: RunFacts, probe: ProbeRow, row: EpochRow | None) -> bool:
         """Whether one run's probe, taken alone, fires."""
@@ -289,6 +300,10 @@ def _finite_array(values: list[float | None]) -> NDArray[np.float64] | None:
     return array if len(array) else None
 
 
+def _drawn(draws: NDArray[np.float64] | Slot) -> NDArray[np.float64]:
+    return np.frombuffer(draws.read()) if isinstance(draws, Slot) else draws
+
+
 def _silent(blocks: list[BlockCredit]) -> bool:
     """Whether a run says nothing of any deep block that could be judged."""
     return all(block.standing == "unknown" for block in blocks if block.standing != "exact") and any(
@@ -317,7 +332,7 @@ def _pool(seeds: list[BlockCredit]) -> BlockTest:
         return BlockTest(block, "unknown", cosine, None, why=f"{fewest} redraws cannot show p < {LEVEL:g}")
     means = [seed.null_mean for seed in seeds if seed.null_mean is not None]
     null_mean = fmean(means) if means else None
-    draws = [seed.draws for seed in seeds if seed.draws is not None]
+    draws = [_drawn(seed.draws) for seed in seeds if seed.draws is not None]
     if len(draws) == len(seeds):
         mean = np.mean([values[:fewest] for values in draws], axis=0)
         return BlockTest(block, "ok", cosine, monte_carlo_p(cosine, mean), null_mean=null_mean, least=least)
