@@ -9,7 +9,7 @@ from torch import Tensor
 
 from creditscope.blocks.cut import Params
 from creditscope.blocks.observe import Observation, observe
-from creditscope.blocks.rule import Batch, CreditRule, Feedback, Task
+from creditscope.blocks.rule import Batch, CreditRule, Feedback, Spread, Task
 from creditscope.errors import NotMeasured
 
 
@@ -77,6 +77,26 @@ class Snapshot:
         with torch.no_grad():
             parts = [observe(self.task, self.params, self.rule, self.feedback, batch) for batch in self.batches]
         return _join(parts)
+
+    @cached_property
+    def first_broken(self) -> int | None:
+        """The first state with an entry that is not finite on some probe sample, or None."""
+        # The outermost entries are NaN where any is: one answer from the device for all states.
+        ends = torch.stack([torch.stack(h.aminmax()) for h in self.seen.states])
+        return next((level for level, fine in enumerate(ends.isfinite().all(dim=1).tolist()) if not fine), None)
+
+    @cached_property
+    def tail_losses(self) -> tuple[Tensor, ...]:
+        """Per state, the loss of each probe sample as the rest of the network gives it from that state on."""
+        with torch.no_grad():
+            return tuple(self.tail_loss(at, h, self.probe.y, self.dtype) for at, h in enumerate(self.seen.states))
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """How wide the rule draws its feedback; a rule may look at every initial weight to say so."""
+        if self.rule is None or self.init is None:
+            raise NotMeasured("feedback is drawn by a rule from the parameters at initialisation, not kept here")
+        return self.rule.spreads(self.task, {name: p.to(self.dtype) for name, p in self.init.items()})
 
     @cached_property
     def delivered(self) -> tuple[Tensor, ...]:

@@ -10,15 +10,18 @@ from torch.func import vmap
 
 from creditscope.blocks import CreditRule, Feedback, Snapshot
 from creditscope.errors import NotMeasured
-from creditscope.probes.functional.cosine import cosines
+from creditscope.probes.functional.cosine import cosines, sum_cosines, units
+from creditscope.probes.functional.gradient import one_vector
 from creditscope.probes.nulls import null_test, redraw, redrawable
 from creditscope.probes.parameters import block_parameters
-from creditscope.probes.probe import Measured, Need, Probe, exact_twin
+from creditscope.probes.probe import Measured, Need, Probe, by_state, exact_twin
 
 # The gradient null differentiates by every block parameter once a redraw and decides nothing: fewer suffice, and on
 # large models no more than this many entries of states and parameters are gone through, but at least 19 redraws.
 REDRAWS = (19, 199)
 _WORK_CPU, _WORK_GPU = 2**26, 2**32
+# On a CPU a chunk is smaller than memory would bear, by this factor: it should stay in the cache.
+_HELD_CPU = 8
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,16 @@ class GradientNull(Probe):
         rule = redrawable(snapshot, self.redraws)
         twin = exact_twin(snapshot)
         blocks = block_parameters(snapshot)
-        reference = [_one_row(twin.bp_grads, names) for names in blocks]
         written = twin.rule_grads
         absent = [name for names in blocks for name in names if name not in written]
         if absent:
             raise NotMeasured(f"gradient null: the backward pass wrote no gradient of {absent[0]}; keep every block's")
-        observed = torch.stack(
-            [cosines(_one_row(written, names), g)[0] for names, g in zip(blocks, reference, strict=True)]
+        own, reference = (
+            [one_vector([grads[name] for name in names]) for names in blocks] for grads in (written, twin.bp_grads)
         )
+        observed = by_state(lambda c, g: cosines(c, g)[0], own, reference)
         null = _redrawn_gradients(twin, rule, self.redraws, blocks, reference)
-        spread = null.amax(dim=0) - null.amin(dim=0)
-        fixed = [bool(width <= 1e-9) for width in spread]
+        fixed = (null.amax(dim=0) - null.amin(dim=0) <= 1e-9).tolist()
         return Measured({"gradient_null": null_test(observed, null, fixed, self.keep_draws)})
 
 
@@ -76,19 +78,18 @@ def _redrawn_gradients(
 
     def assign(feedback: Feedback) -> tuple[Tensor, ...]:
         grads = rule.assign(task, params, feedback, train, None).grads
-        return tuple(_one_row(grads, names) for names in blocks)
+        return tuple(one_vector([grads[name] for name in names]) for names in blocks)
 
     states = sum(math.prod(shape) for shape in twin.task.shapes) * len(train.x)
     cost = states + sum(p.numel() for p in params.values())
     fewest, most = REDRAWS
     work = _WORK_GPU if train.x.is_cuda else _WORK_CPU
     redraws = min(redraws, most, max(fewest, work // cost))
-    rows = [
-        torch.stack([cosines(c, g)[0] for c, g in zip(vmap(assign)(chunk), reference, strict=True)], dim=1)
-        for _, chunk in redraw(twin, rule, "gradient-null", redraws, 8 * cost)
-    ]
+    # One sample, the batch, with one reference.
+    pairs = [units(g.reshape(1, 1, -1)) for g in reference]
+    unit, defined = [pair[0] for pair in pairs], torch.stack([pair[1] for pair in pairs])
+    rows = []
+    for _, chunk in redraw(twin, rule, "gradient-null", redraws, cost if train.x.is_cuda else _HELD_CPU * cost):
+        total, count = sum_cosines([c.unsqueeze(1) for c in vmap(assign)(chunk)], unit, defined)
+        rows.append((total / count).squeeze(2).T)
     return torch.cat(rows)
-
-
-def _one_row(tensors: dict[str, Tensor], names: list[str]) -> Tensor:
-    return torch.cat([tensors[name].double().flatten() for name in names])

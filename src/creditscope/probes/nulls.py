@@ -20,11 +20,13 @@ from creditscope.probes.probe import (
     Measured,
     Need,
     Probe,
+    by_state,
     credit_in_view,
     credits_in_view,
     exact_twin,
-    numbers,
+    lists,
     references_in_view,
+    stacks,
 )
 from creditscope.probes.streams import gaussian, stream
 from creditscope.records.rows import NullTest
@@ -71,7 +73,7 @@ class FeedbackNull(Probe):
         acting = credits_in_view(twin)
         published = published_index(acting, exact)
         observed = [_mean_cosines(signals, g) for signals in (acting, published)]
-        draws = redrawn_cosines(_draw_in(snapshot, acting), rule, self.redraws, [units(r) for r in g])
+        draws = redrawn_cosines(_draw_in(snapshot, acting), rule, self.redraws, _units(g))
         fixed = (list(exact), [*exact[1:], exact[-1]])
         tests = [
             null_test(seen, null, skip, self.keep_draws)
@@ -90,14 +92,16 @@ class FeedbackNull(Probe):
         """One random vector a redraw, the same for all samples, so that their dependence is kept."""
         if not any(mean is not None and mean > SKIP_CARRIES for mean in test.mean):
             return test
-        means, spreads = [], []
-        for mean, reference in zip(test.mean, g, strict=True):
-            unit, defined = units(reference)
+        values = []
+        for unit, defined in _units(g):
             vectors = units(gaussian((self.redraws, unit.shape[1]), generator))[0]
-            values = vectors @ (unit.sum(dim=0) / defined.sum())
-            carried = mean is not None and mean > SKIP_CARRIES
-            means.append(float(values.mean()) if carried else None)
-            spreads.append(float(values.std()) if carried else None)
+            values.append(vectors @ (unit.sum(dim=0) / defined.sum()))
+        found = torch.stack(values)
+        carried = [mean is not None and mean > SKIP_CARRIES for mean in test.mean]
+        means, spreads = (
+            [value if there else None for value, there in zip(column, carried, strict=True)]
+            for column in lists(found.mean(dim=1), found.std(dim=1))
+        )
         return test.model_copy(update={"random_vector_mean": means, "random_vector_sd": spreads})
 
 
@@ -140,8 +144,7 @@ def redraw(
     """
     like = next(iter(snapshot.params.values()))
     generator = stream(snapshot.seed, snapshot.epoch, name, like.device)
-    init = {key: p.to(like.dtype) for key, p in (snapshot.init or {}).items()}
-    spreads = rule.spreads(snapshot.task, init)
+    spreads = snapshot.spreads
     bound = _entries_at_once(like)
     size = max(1, bound // (entries + sum(math.prod(shape) for shape, _ in spreads.values())))
     for start in range(0, redraws, size):
@@ -176,27 +179,35 @@ def redrawn_cosines(
     Returns:
         Two tensors of shape (K, L+1); NaN where no sample is defined.
     """
-    depth, n = snapshot.depth, len(snapshot.probe.x)
-    # Signal l acts at g_l; in the published index it is paired with g_{l−1}, and the last one with g_L too.
-    widths = [unit.shape[1] for unit, _ in references]
-    targets = [
-        [level, level - 1] if level and widths[level] == widths[level - 1] else [level] for level in range(depth + 1)
+    n, levels = len(snapshot.probe.x), range(snapshot.depth + 1)
+    # Signal l acts at g_l; in the published index it is paired with g_{l−1}, where both live in one space.
+    pairs = [(references[level], references[max(level - 1, 0)]) for level in levels]
+    alike = [bool(level) and here[0].shape == before[0].shape for level, (here, before) in enumerate(pairs)]
+    unit = [
+        torch.stack([here[0], before[0] if same else torch.zeros_like(here[0])])
+        for same, (here, before) in zip(alike, pairs, strict=True)
     ]
-    sums = torch.zeros(2, redraws, depth + 1, dtype=torch.float64, device=snapshot.probe.x.device)
-    counts = torch.zeros_like(sums)
+    defined = torch.stack(
+        [torch.stack([here[1], before[1] & same]) for same, (here, before) in zip(alike, pairs, strict=True)]
+    )
+    sums = torch.zeros(2, len(levels), redraws, 2, dtype=torch.float64, device=snapshot.probe.x.device)
     entries = _entries(snapshot, rule) * min(n, _SAMPLES)
     for rows, chunk in redraw(snapshot, rule, "null", redraws, entries):
         for samples in (slice(start, start + _SAMPLES) for start in range(0, n, _SAMPLES)):
             signals = vmap(_delivery(snapshot, rule, samples))(chunk)
-            for level, signal in enumerate(signals):
-                unit, defined = (torch.stack([references[t][i][samples] for t in targets[level]]) for i in (0, 1))
-                total, count = sum_cosines(signal, unit, defined)
-                for index, target in enumerate(targets[level]):
-                    sums[index, rows, target] += total[:, index]
-                    counts[index, rows, target] += count[:, index]
-    sums[1, :, depth], counts[1, :, depth] = sums[0, :, depth], counts[0, :, depth]
-    means = sums / counts
-    return means[0], means[1]
+            found = sum_cosines(signals, [u[:, samples] for u in unit], defined[:, :, samples])
+            sums[:, :, rows] += torch.stack(found)
+    means = (sums[0] / sums[1]).transpose(0, 1)
+    # The last state's published partner is its own signal.
+    return means[..., 0], torch.cat([means[:, 1:, 1], means[:, -1:, 0]], dim=1)
+
+
+def _units(states: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Unit vectors of each state and where they are defined."""
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+    for levels, (stacked,) in stacks(states):
+        found |= dict(zip(levels, zip(*units(stacked), strict=True), strict=True))
+    return [found[level] for level in range(len(states))]
 
 
 def _draw_in(snapshot: Snapshot, credit: Sequence[Tensor]) -> Snapshot:
@@ -208,17 +219,19 @@ def _draw_in(snapshot: Snapshot, credit: Sequence[Tensor]) -> Snapshot:
     twin = snapshot.in_dtype(torch.float64)
     if snapshot.dtype != torch.float32 or snapshot.probe.x.is_cuda:
         return twin
-    pairs = zip(credits_in_view(snapshot), credit, strict=True)
-    errors = [float(allowed_error(infidelity(run, exact)[0]).mean()) for run, exact in pairs]
-    return snapshot if max(errors) < _DRAW_ERROR else twin
+    errors = by_state(
+        lambda run, exact: allowed_error(infidelity(run, exact)[0]).mean(dim=1), credits_in_view(snapshot), credit
+    )
+    return snapshot if bool((errors < _DRAW_ERROR).all()) else twin
 
 
 def _delivery(snapshot: Snapshot, rule: CreditRule, samples: slice) -> Callable[[Feedback], tuple[Tensor, ...]]:
     """Delivered credit in the view, as a function of the feedback alone."""
-    batch = Batch(snapshot.probe.x[samples], snapshot.probe.y[samples])
+    batch, seen = Batch(snapshot.probe.x[samples], snapshot.probe.y[samples]), snapshot.seen
+    top, error = seen.states[-1][samples], seen.error[samples]
 
     def deliver(feedback: Feedback) -> tuple[Tensor, ...]:
-        signals = rule.deliver(snapshot.task, snapshot.params, feedback, batch)
+        signals = rule.deliver_seen(snapshot.task, snapshot.params, feedback, batch, top, error)
         pairs = zip(signals, snapshot.seen.references, strict=True)
         return tuple(credit_in_view(c, g, snapshot.view) for c, g in pairs)
 
@@ -246,29 +259,15 @@ def null_test(observed: Tensor, null: Tensor, fixed: list[bool], keep_draws: boo
     redraws = len(null)
     beyond = (null >= observed).sum(dim=0).double()
     p = torch.where(observed.isnan() | null.isnan().any(dim=0), math.nan, (1 + beyond) / (redraws + 1))
-    blank = torch.tensor(fixed, device=observed.device)
-
-    def column(values: Tensor) -> list[float | None]:
-        return numbers(torch.where(blank, math.nan, values))
-
-    draws = None
-    if keep_draws:
-        draws = [[] if skip else numbers(null[:, index]) for index, skip in enumerate(fixed)]
-    return NullTest(
-        observed=column(observed),
-        p=column(p),
-        mean=column(null.mean(dim=0)),
-        sd=column(null.std(dim=0)),
-        redraws=redraws,
-        draws=draws,
-    )
+    found = lists(observed, p, null.mean(dim=0), null.std(dim=0), *(null.unbind(dim=1) if keep_draws else ()))
+    columns = [[None if skip else value for value, skip in zip(row, fixed, strict=True)] for row in found[:4]]
+    draws = [[] if skip else row for row, skip in zip(found[4:], fixed, strict=True)] if keep_draws else None
+    return NullTest(observed=columns[0], p=columns[1], mean=columns[2], sd=columns[3], redraws=redraws, draws=draws)
 
 
 def _mean_cosines(signals: Sequence[Tensor], references: Sequence[Tensor]) -> Tensor:
     """Mean cosine per state; NaN where the two do not live in one space (the published index, states of two widths)."""
-    return torch.stack(
-        [
-            mean_defined(*cosines(c, g))[0] if c.shape == g.shape else g.new_tensor(math.nan)
-            for c, g in zip(signals, references, strict=True)
-        ]
-    )
+    alike = [c.shape == g.shape for c, g in zip(signals, references, strict=True)]
+    # A zero vector has no direction: no sample is defined, and the mean is NaN.
+    paired = [c if same else torch.zeros_like(g) for c, g, same in zip(signals, references, alike, strict=True)]
+    return by_state(lambda c, g: mean_defined(*cosines(c, g))[0], paired, references)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from creditscope.blocks import Snapshot
 from creditscope.errors import NotMeasured
-from creditscope.probes.functional.gradient import joint_cosine
-from creditscope.probes.probe import Measured, Need, Probe, exact_twin, numbers
+from creditscope.probes.functional.cosine import cosines
+from creditscope.probes.functional.gradient import one_vector
+from creditscope.probes.probe import Measured, Need, Probe, by_state, exact_twin, numbers
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,7 @@ class GradientCosineProbe(Probe):
     def measure(self, snapshot: Snapshot) -> Measured:
         """One pass of the rule and one of BP on the training batch, in float64."""
         twin = exact_twin(snapshot)
-        rule, reference = twin.rule_grads, twin.bp_grads
-        values = [_cosine(names, rule, reference) for names in block_parameters(snapshot)]
-        return Measured({"gradient_cosine": values})
+        return Measured({"gradient_cosine": _cosines(snapshot, twin.rule_grads, twin.bp_grads)})
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,7 @@ class StepDescentProbe(Probe):
         """One pass of BP on the training batch, in float64."""
         if snapshot.update is None:
             raise NotMeasured("step descent: no optimiser step was kept (none was done, or it was not watched)")
-        reference = exact_twin(snapshot).bp_grads
-        values = [_cosine(names, reference, snapshot.update) for names in block_parameters(snapshot)]
-        return Measured({"step_descent": values})
+        return Measured({"step_descent": _cosines(snapshot, exact_twin(snapshot).bp_grads, snapshot.update)})
 
 
 def block_parameters(snapshot: Snapshot) -> list[list[str]]:
@@ -68,9 +65,12 @@ def block_parameters(snapshot: Snapshot) -> list[list[str]]:
     return [[name for name in snapshot.params if name.startswith(f"{block}.")] for block in snapshot.task.blocks.names]
 
 
-def _cosine(names: list[str], first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float | None:
-    """Over the parameters that both sides hold; None where none is left or one side is zero."""
-    both = [name for name in names if name in first and name in second]
-    if not both:
-        return None
-    return numbers([joint_cosine([first[name] for name in both], [second[name] for name in both])])[0]
+def _cosines(snapshot: Snapshot, first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[float | None]:
+    """Per block, over the parameters that both sides hold; None where none is left or one side is zero."""
+    held = [[name for name in names if name in first and name in second] for names in block_parameters(snapshot)]
+    some = [names for names in held if names]
+    if not some:
+        return [None] * len(held)
+    sides = ([one_vector([side[name] for name in names]) for names in some] for side in (first, second))
+    values = iter(numbers(by_state(lambda a, b: cosines(a, b)[0], *sides)))
+    return [next(values) if names else None for names in held]

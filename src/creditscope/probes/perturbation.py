@@ -1,12 +1,13 @@
 """Probes that move a state and look at the loss: ρ and nudge. All in float64, in the run's view of a state."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from creditscope.blocks import Snapshot
 from creditscope.errors import NotMeasured
@@ -19,9 +20,10 @@ from creditscope.probes.probe import (
     Measured,
     Need,
     Probe,
+    by_state,
     credits_in_view,
     exact_twin,
-    numbers,
+    lists,
     references_in_view,
     states_in_view,
 )
@@ -30,8 +32,11 @@ from creditscope.records.rows import Nudge, Rho
 
 EPSILON = 1e-3
 ETA = 1e-2
-# Entries of the perturbed states held at once; fixed, so that draws do not depend on the device.
-ENTRIES = 2**22
+# Entries of the directions drawn at once: fixed, so that draws do not depend on a card's memory. On a CPU also those of
+# the perturbed states held at once.
+ENTRIES, _ENTRIES_GPU = 2**22, 2**25
+# On a card, the share of its memory that perturbed states may take.
+_SHARE_GPU = 1 / 128
 
 
 @dataclass(frozen=True)
@@ -62,42 +67,31 @@ class RhoProbe(Probe):
         if self.directions < 1:
             raise NotMeasured("rho wants at least one direction, got directions = 0; raise probe.directions")
         twin = exact_twin(snapshot)
-        credit, missing = _credit_or_reason(twin, "rho.credit")
+        signals, missing = _signals(twin, "rho")
         steps = EPSILON * _medians(twin)
-        rows: list[list[Tensor]] = [[], [], []]
-        for level, g in enumerate(references_in_view(twin)):
-            generator = stream(snapshot.seed, snapshot.epoch, f"rho/{level}", g.device)
-            noise = gaussian(tuple(g.shape), generator)
-            signals = (credit[level] if credit else torch.zeros_like(g), g, noise)
-            for row, value in zip(rows, self._at(twin, level, signals, steps[level], generator), strict=True):
-                row.append(value)
-        rho = Rho(
-            credit=numbers(rows[0]),
-            control=numbers(rows[1]),
-            random=numbers(rows[2]),
-            directions=self.directions,
-            epsilon=numbers(steps),
-        )
+        pairs = [self._at(twin, level, signals[level], steps[level]) for level in range(snapshot.depth + 1)]
+        predicted, changes = (torch.stack(column) for column in zip(*pairs, strict=True))
+        values = vmap(vmap(pearson, in_dims=(0, None)))(predicted, changes)
+        *found, epsilon = lists(*_three(values, twin), steps)
+        rho = Rho(credit=found[0], control=found[1], random=found[2], directions=self.directions, epsilon=epsilon)
         return Measured({"rho": rho}, missing)
 
-    def _at(
-        self, twin: Snapshot, level: int, signals: tuple[Tensor, ...], step: Tensor, generator: torch.Generator
-    ) -> list[Tensor]:
-        """ρ of each signal at one state."""
-        h, (x, y), view = twin.seen.states[level], twin.probe, twin.view
-        m, shape = self.directions, tuple(h.shape[1:])
-        predicted: list[list[Tensor]] = [[] for _ in signals]
-        changes = []
-        for rows in _chunks(len(h), max(1, ENTRIES // (m * math.prod(shape)))):
-            width = signals[0].shape[1]
-            directions = units(gaussian((len(h[rows]), m, width), generator))[0]
-            moved = h[rows].repeat_interleave(m, dim=0) + step * lift(directions.flatten(0, 1), shape, view)
-            after = twin.tail_loss(level, moved, y[rows].repeat_interleave(m, dim=0), x=x[rows])
-            before = twin.tail_loss(level, h[rows], y[rows], x=x[rows])
-            changes.append(after.reshape(-1, m) - before.unsqueeze(1))
-            for kept, signal in zip(predicted, signals, strict=True):
-                kept.append(predicted_changes(signal[rows], directions, step))
-        return [pearson(torch.cat(kept), torch.cat(changes)) for kept in predicted]
+    def _at(self, twin: Snapshot, level: int, given: list[Tensor], step: Tensor) -> tuple[Tensor, Tensor]:
+        """What each signal and a random vector predict at one state, and what happens, per sample and direction."""
+        h, (x, y), before = twin.seen.states[level], twin.probe, twin.tail_losses[level]
+        m, shape, g = self.directions, tuple(h.shape[1:]), given[-1]
+        generator = stream(twin.seed, twin.epoch, f"rho/{level}", g.device)
+        signals = torch.stack([*given, gaussian(tuple(g.shape), generator)])
+        predicted, changes = [], []
+        for rows in _chunks(len(h), (_ENTRIES_GPU if g.is_cuda else ENTRIES) // (m * g.shape[1])):
+            directions = units(gaussian((len(h[rows]), m, g.shape[1]), generator))[0]
+            predicted.append(predicted_changes(signals[:, rows], directions, step))
+            for part in _chunks(len(directions), _at_once(h) // (m * math.prod(shape))):
+                here = h[rows][part].repeat_interleave(m, dim=0)
+                moved = here + lift(step * directions[part].flatten(0, 1), shape, twin.view)
+                after = twin.tail_loss(level, moved, y[rows][part].repeat_interleave(m, dim=0), x=x[rows][part])
+                changes.append(after.reshape(-1, m) - before[rows][part].unsqueeze(1))
+        return torch.cat(predicted, dim=1), torch.cat(changes)
 
 
 @dataclass(frozen=True)
@@ -116,53 +110,65 @@ class NudgeProbe(Probe):
     fields: ClassVar[tuple[str, ...]] = ("nudge",)
 
     def measure(self, snapshot: Snapshot) -> Measured:
-        """Four tail passes per state."""
+        """One tail pass per state over samples × vectors."""
         twin = exact_twin(snapshot)
-        credit, missing = _credit_or_reason(twin, "nudge.credit")
+        signals, missing = _signals(twin, "nudge")
         sizes = ETA * _medians(twin)
-        against: list[list[Tensor]] = [[], [], []]
-        for level, g in enumerate(references_in_view(twin)):
-            noise = gaussian(tuple(g.shape), stream(snapshot.seed, snapshot.epoch, f"nudge/{level}", g.device))
-            signals = (credit[level] if credit else None, g, noise)
-            for row, value in zip(against, _changes(twin, level, signals, sizes[level]), strict=True):
-                row.append(value)
-        shares = [efficiency(c, g) for c, g in zip(against[0], against[1], strict=True)]
-        nudge = Nudge(
-            credit=numbers(against[0]),
-            reference=numbers(against[1]),
-            random=numbers(against[2]),
-            efficiency=numbers(shares),
-            eta=ETA,
-        )
+        values = torch.stack([_changes(twin, level, signals[level], sizes[level]) for level in range(len(sizes))])
+        credit, reference, random = _three(values, twin)
+        found = lists(credit, reference, random, efficiency(credit, reference))
+        nudge = Nudge(credit=found[0], reference=found[1], random=found[2], efficiency=found[3], eta=ETA)
         return Measured({"nudge": nudge}, missing)
 
 
-def _changes(twin: Snapshot, level: int, signals: Sequence[Tensor | None], size: Tensor) -> Iterator[Tensor]:
-    """Mean loss change against each signal, over the samples where every one has a direction; NaN without a signal."""
-    h, y = twin.seen.states[level], twin.probe.y
-    before = twin.tail_loss(level, h, y)
-    steps = [None if signal is None else nudge_step(signal, size) for signal in signals]
-    counted = torch.stack([step[1] for step in steps if step is not None]).all(dim=0)
-    for step in steps:
-        if step is None:
-            yield before.new_tensor(math.nan)
-        else:
-            after = twin.tail_loss(level, h + lift(step[0], tuple(h.shape[1:]), twin.view), y)
-            yield mean_change(before, after, counted)
+def _changes(twin: Snapshot, level: int, given: list[Tensor], size: Tensor) -> Tensor:
+    """Mean loss change against each signal and a random vector, over the samples where every one has a direction."""
+    h, (x, y), before = twin.seen.states[level], twin.probe, twin.tail_losses[level]
+    g = given[-1]
+    noise = gaussian(tuple(g.shape), stream(twin.seed, twin.epoch, f"nudge/{level}", g.device))
+    steps, defined = nudge_step(torch.stack([*given, noise], dim=1), size)
+    m, shape = steps.shape[1], tuple(h.shape[1:])
+    after = []
+    for rows in _chunks(len(h), _at_once(h) // (m * math.prod(shape))):
+        moved = h[rows].repeat_interleave(m, dim=0) + lift(steps[rows].flatten(0, 1), shape, twin.view)
+        after.append(twin.tail_loss(level, moved, y[rows].repeat_interleave(m, dim=0), x=x[rows]).reshape(-1, m))
+    return mean_change(before, torch.cat(after).T, defined.all(dim=1))
 
 
 def _medians(twin: Snapshot) -> Tensor:
-    return norm_stats(torch.stack([vector_norms(h) for h in states_in_view(twin)])).median
+    return norm_stats(by_state(vector_norms, states_in_view(twin))).median
 
 
-def _credit_or_reason(twin: Snapshot, part: str) -> tuple[list[Tensor], dict[str, str]]:
-    """The credit, or nothing and the reason: the control and the random vector are worth having without it."""
+def _signals(twin: Snapshot, name: str) -> tuple[list[list[Tensor]], dict[str, str]]:
+    """Per state the credit, if it is known and not the reference itself, and the reference; why the credit is absent.
+
+    The control and the random vector are worth having without a credit.
+    """
+    references = references_in_view(twin)
+    if all(twin.exact):
+        return [[g] for g in references], {}
     try:
-        return credits_in_view(twin), {}
+        return [[c, g] for c, g in zip(credits_in_view(twin), references, strict=True)], {}
     except NotMeasured as why:
-        return [], {part: str(why)}
+        return [[g] for g in references], {f"{name}.credit": str(why)}
+
+
+def _three(values: Tensor, twin: Snapshot) -> tuple[Tensor, Tensor, Tensor]:
+    """Credit's, reference's and random vector's column of values per state and vector; NaN for a credit not known."""
+    reference, random = values[:, -2], values[:, -1]
+    if values.shape[1] == 3:
+        return values[:, 0], reference, random
+    return reference if all(twin.exact) else torch.full_like(reference, math.nan), reference, random
+
+
+def _at_once(like: Tensor) -> int:
+    """Entries of perturbed states held at once; what a tail makes of them is about ten times more."""
+    if not like.is_cuda:
+        return ENTRIES
+    memory = torch.cuda.get_device_properties(like.device).total_memory
+    return int(_SHARE_GPU * memory) // like.element_size()
 
 
 def _chunks(n: int, size: int) -> Iterator[slice]:
-    for start in range(0, n, size):
-        yield slice(start, start + size)
+    for start in range(0, n, max(1, size)):
+        yield slice(start, start + max(1, size))

@@ -1,7 +1,7 @@
 """Probe: one quantity of the dear set, from a snapshot alone."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -11,6 +11,10 @@ from torch import Tensor
 from creditscope.blocks import Snapshot, view_signal, view_state
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.tokens import keep_live
+
+# Entries of states that are worked on together: as large an operation as memory bears, as few as can be. On a CPU
+# an operation costs little beside its entries, and they should stay in its cache.
+_TOGETHER_CPU, _TOGETHER_GPU = 2**20, 2**26
 
 Need = Literal["states", "references", "delivered", "tail", "feedback", "train", "update", "fit"]
 
@@ -53,9 +57,8 @@ def exact_twin(snapshot: Snapshot) -> Snapshot:
         snapshot: The run.
     """
     twin = snapshot.in_dtype(torch.float64)
-    for level, h in enumerate(twin.seen.states):
-        if not bool(h.isfinite().all()):
-            raise NotMeasured(f"the run has diverged: state {level} is not finite even in float64")
+    if twin.first_broken is not None:
+        raise NotMeasured(f"the run has diverged: state {twin.first_broken} is not finite even in float64")
     return twin
 
 
@@ -99,11 +102,58 @@ def credit_in_view(c: Tensor, g: Tensor, view: str) -> Tensor:
     return view_signal(c if view == "cls" else keep_live(c, g), view)
 
 
+def stacks(*columns: Sequence[Tensor]) -> Iterator[tuple[list[int], list[Tensor]]]:
+    """States of equal shape, stacked on a first axis: a card does one large operation as fast as a small one.
+
+    Args:
+        columns: One tensor a state (or block) each; where shapes agree in the first they agree in all.
+
+    Returns:
+        Which states, and one stack for each column.
+    """
+    alike: dict[torch.Size, list[int]] = {}
+    for at, tensor in enumerate(columns[0]):
+        alike.setdefault(tensor.shape, []).append(at)
+    for shape, states in alike.items():
+        size = max(1, _together(columns[0][states[0]]) // max(1, shape.numel()))
+        for start in range(0, len(states), size):
+            some = states[start : start + size]
+            yield some, [torch.stack([column[at] for at in some]) for column in columns]
+
+
+def by_state(function: Callable[..., Tensor], *columns: Sequence[Tensor]) -> Tensor:
+    """One row a state, by a function of stacks.
+
+    Args:
+        function: Takes one stack a column, gives one row for each entry of their first axis.
+        columns: One tensor a state (or block) each.
+    """
+    rows: dict[int, Tensor] = {}
+    for states, stacked in stacks(*columns):
+        rows |= dict(zip(states, function(*stacked), strict=True))
+    return torch.stack([rows[at] for at in range(len(rows))])
+
+
+def _together(like: Tensor) -> int:
+    return _TOGETHER_GPU if like.is_cuda else _TOGETHER_CPU
+
+
 def numbers(values: Tensor | Sequence[Tensor]) -> list[float | None]:
     """A list for a row: NaN, which stands for undefined in our maths, becomes None.
 
     Args:
         values: One entry a state or block.
     """
-    flat = values.tolist() if isinstance(values, Tensor) else [float(value) for value in values]
-    return [None if value != value else value for value in flat]
+    if not len(values):
+        return []
+    return lists(values if isinstance(values, Tensor) else torch.stack(list(values)))[0]
+
+
+def lists(*values: Tensor) -> list[list[float | None]]:
+    """As ``numbers``, for several lists at once: the device is waited for a single time.
+
+    Args:
+        values: One entry a state or block each.
+    """
+    flat = iter(torch.cat([value.double() for value in values]).tolist())
+    return [[None if (number := next(flat)) != number else number for _ in range(len(value))] for value in values]

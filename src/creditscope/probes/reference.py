@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from creditscope.blocks import Snapshot
 from creditscope.errors import NotMeasured
@@ -11,7 +12,7 @@ from creditscope.probes.functional.clamp import PROBE_SIZES, clamp_onset, shrink
 from creditscope.probes.functional.drift import drift_at, drift_ratio
 from creditscope.probes.functional.fidelity import allowed_error, confident_tenth, infidelity
 from creditscope.probes.functional.norms import norm_stats, vector_norms
-from creditscope.probes.probe import Measured, Need, Probe, exact_twin, numbers, references_in_view
+from creditscope.probes.probe import Measured, Need, Probe, by_state, exact_twin, lists, numbers, references_in_view
 from creditscope.records.rows import ClampOnset, Drift, Fidelity
 
 
@@ -33,19 +34,19 @@ class FidelityProbe(Probe):
     def measure(self, snapshot: Snapshot) -> Measured:
         """One forward and backward pass in each dtype."""
         twin = exact_twin(snapshot)
-        pairs = zip(references_in_view(snapshot), references_in_view(twin), strict=True)
-        gaps, vanished = zip(*(infidelity(run, exact) for run, exact in pairs), strict=True)
-        median = torch.stack([gap.nanquantile(0.5) for gap in gaps])
+        gaps, vanished = by_state(_infidelities, references_in_view(snapshot), references_in_view(twin)).unbind(dim=1)
+        median = gaps.nanquantile(0.5, dim=1)
         classes = not snapshot.probe.y.is_floating_point() and twin.seen.logits.shape[-1] > 1
-        sure = confident_tenth(twin.seen.logits) if classes else None
-        confident = None if sure is None else numbers([1 - gap[sure].nanquantile(0.5) for gap in gaps])
+        among = gaps[:, confident_tenth(twin.seen.logits)] if classes else gaps
+        confident = among.nanquantile(0.5, dim=1)
+        rows = lists(1 - median, 1 - confident, allowed_error(median), vanished.sum(dim=1))
         return Measured(
             {
                 "fidelity": Fidelity(
-                    median=numbers(1 - median),
-                    confident=confident,
-                    error=numbers(allowed_error(median)),
-                    n_zero=[int(mask.sum()) for mask in vanished],
+                    median=rows[0],
+                    confident=rows[1] if classes else None,
+                    error=rows[2],
+                    n_zero=[int(count or 0) for count in rows[3]],
                     dtype=str(snapshot.dtype).removeprefix("torch."),
                 )
             }
@@ -69,10 +70,16 @@ class ClampProbe(Probe):
 
     def measure(self, snapshot: Snapshot) -> Measured:
         """From the norms in the run's own dtype, as a clamped cosine would meet them."""
-        norms = torch.stack([vector_norms(g) for g in references_in_view(snapshot)])
-        onset = clamp_onset(norm_stats(norms).median)
-        shrink = {str(n): numbers(shrink_factor(onset, n)) for n in PROBE_SIZES}
-        return Measured({"clamp": ClampOnset(onset=numbers(onset), shrink=shrink)})
+        onset = clamp_onset(norm_stats(by_state(vector_norms, references_in_view(snapshot))).median)
+        found, *factors = lists(onset, *(shrink_factor(onset, n) for n in PROBE_SIZES))
+        shrink = dict(zip(map(str, PROBE_SIZES), factors, strict=True))
+        return Measured({"clamp": ClampOnset(onset=found, shrink=shrink)})
+
+
+def _infidelities(run: Tensor, exact: Tensor) -> Tensor:
+    """1 − φ and whether g vanished, side by side: shape (states, 2, n)."""
+    gap, vanished = infidelity(run, exact)
+    return torch.stack([gap, vanished.double()], dim=1)
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,8 @@ class DriftProbe(Probe):
         g = references_in_view(exact_twin(snapshot))[state]
         if len(g) < 3:
             raise NotMeasured(f"drift wants at least 3 probe samples, got {len(g)}; raise probe.n")
-        if not bool(g.any()):
-            raise NotMeasured(f"zero-vector: the reference at state {state} is zero for every sample")
         ratio = drift_ratio(g)
-        s, se, share = numbers([ratio.s, ratio.se, drift_at(ratio.s, 128)])
+        s, se, share, any_ = numbers([ratio.s, ratio.se, drift_at(ratio.s, 128), g.any().double()])
+        if not any_:
+            raise NotMeasured(f"zero-vector: the reference at state {state} is zero for every sample")
         return Measured({"drift": Drift(s=s, se=se, at_128=share, state=state)})

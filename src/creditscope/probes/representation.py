@@ -5,12 +5,13 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from creditscope.blocks import Batch, Snapshot, view_state
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.participation import participation_ratio
 from creditscope.probes.functional.ridge import ridge_accuracy
-from creditscope.probes.probe import Measured, Need, Probe, exact_twin, numbers, states_in_view
+from creditscope.probes.probe import Measured, Need, Probe, by_state, exact_twin, lists, numbers, states_in_view
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,17 @@ class ReadoutProbe(Probe):
         if snapshot.fit.y.is_floating_point() or snapshot.fit.y.ndim != 1:
             raise NotMeasured("probe accuracy: a readout is fitted on class labels, and the targets are none")
         fit, test = (_states(snapshot, batch) for batch in (snapshot.fit, snapshot.test))
-        for level, h in enumerate([*fit, *test]):
-            if not bool(h.isfinite().all()):
-                raise NotMeasured(f"probe accuracy: state {level % len(fit)} is not finite in the run's dtype")
-        classes = snapshot.task.outputs
         labels = snapshot.fit.y, snapshot.test.y
-        values = [ridge_accuracy(a, labels[0], b, labels[1], classes) for a, b in zip(fit, test, strict=True)]
-        return Measured({"probe_accuracy": numbers(values)})
+
+        def accuracy(fit: Tensor, test: Tensor) -> Tensor:
+            return ridge_accuracy(fit, labels[0], test, labels[1], snapshot.task.outputs)
+
+        broken = ~torch.stack([torch.stack(h.aminmax()) for h in (*fit, *test)]).isfinite().all(dim=1)
+        values, *marks = lists(by_state(accuracy, fit, test), *broken.double().chunk(2))
+        for level, (in_fit, in_test) in enumerate(zip(*marks, strict=True)):
+            if in_fit or in_test:
+                raise NotMeasured(f"probe accuracy: state {level} is not finite in the run's dtype")
+        return Measured({"probe_accuracy": values})
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,8 @@ class ParticipationProbe(Probe):
 
     def measure(self, snapshot: Snapshot) -> Measured:
         """One Gram matrix per state."""
-        return Measured(
-            {"participation": numbers([participation_ratio(h) for h in states_in_view(exact_twin(snapshot))])}
-        )
+        values = by_state(vmap(participation_ratio), states_in_view(exact_twin(snapshot)))
+        return Measured({"participation": numbers(values)})
 
 
 def _states(snapshot: Snapshot, batch: Batch) -> list[Tensor]:

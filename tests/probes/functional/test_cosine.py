@@ -104,7 +104,8 @@ def case(scale: float, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 def test_summed_cosines_of_redraws_are_the_sums(scale: float, dtype: torch.dtype, rtol: float) -> None:
     redrawn, g = case(scale, dtype)
     redrawn[:, 2] = 0
-    total, count = sum_cosines(redrawn, *units(g))
+    unit, where = units(g)
+    (total,), (count,) = sum_cosines([redrawn], [unit], where.unsqueeze(0))
     assert total.dtype == count.dtype == torch.float64
     for k in range(9):
         for j in range(2):
@@ -115,6 +116,6 @@ def test_summed_cosines_of_redraws_are_the_sums(scale: float, dtype: torch.dtype
 
 def test_float32_redraws_move_a_mean_cosine_by_less_than_1e_minus_6() -> None:
     redrawn, g = draw(50, 256, 64), draw(1, 256, 64, seed=1)
-    exact = sum_cosines(redrawn, *units(g))[0] / 256
-    rounded = sum_cosines(redrawn.float(), *units(g))[0] / 256
+    unit, where = units(g)
+    exact, rounded = (sum_cosines([c], [unit], where.unsqueeze(0))[0] / 256 for c in (redrawn, redrawn.float()))
     assert float((exact - rounded).abs().max()) < 1e-6

@@ -1,6 +1,7 @@
 """Cosines per sample in float64, without an eps: a zero vector has no direction, and that is said."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -49,26 +50,28 @@ def mean_defined(values: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(defined, values, 0.0).sum(dim=-1) / count, count
 
 
-def sum_cosines(redrawn: Tensor, unit: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over samples of the cosines of many redrawn signals with one set of unit vectors, and their number.
+def sum_cosines(redrawn: Sequence[Tensor], unit: Sequence[Tensor], defined: Tensor) -> tuple[Tensor, Tensor]:
+    """Per state, the sum over samples of the cosines of many redrawn signals with unit vectors, and their number.
 
-    The same value as ``cosines`` up to the rounding of the signals' dtype, in fewer passes over the large array.
+    The same value as ``cosines`` up to the rounding of the signals' dtype, in fewer passes over the large arrays.
 
     Args:
-        redrawn: Shape (k, n, d), float32 or float64: k redraws of the signal of n samples.
-        unit: Shape (j, n, d), float64: unit vectors of j references.
-        defined: Shape (j, n): where these are defined.
+        redrawn: Per state shape (k, n, d), float32 or float64: k redraws of the signal of n samples.
+        unit: Per state shape (j, n, d), float64: unit vectors of j references.
+        defined: Shape (states, j, n): where these are defined.
 
     Returns:
-        Two float64 tensors of shape (k, j).
+        Two float64 tensors of shape (states, k, j).
     """
-    norm = torch.linalg.vector_norm(redrawn, dim=-1)
-    limit = SAFE_NORM[redrawn.dtype]
-    if not bool(((norm > 1 / limit) & (norm < limit)).all()):
-        redrawn, alive = units(redrawn)
-        norm = alive.double()
+    norms = torch.stack([torch.linalg.vector_norm(c, dim=-1) for c in redrawn])
+    limit = SAFE_NORM[norms.dtype]
+    if not bool(((norms > 1 / limit) & (norms < limit)).all()):
+        pairs = [units(c) for c in redrawn]
+        redrawn, norms = [c for c, _ in pairs], torch.stack([alive for _, alive in pairs]).double()
     # Per sample one product (k, d)·(d, j): no array of the size of ``redrawn`` is made.
-    dots = torch.matmul(redrawn.transpose(0, 1), unit.to(redrawn.dtype).permute(1, 2, 0)).permute(1, 2, 0)
-    counted = (norm > 0).unsqueeze(1) & defined
-    value = torch.where(counted, dots.double() / norm.unsqueeze(1), 0.0)
+    dots = torch.stack(
+        [torch.matmul(c.transpose(0, 1), u.to(c.dtype).permute(1, 2, 0)) for c, u in zip(redrawn, unit, strict=True)]
+    )
+    counted = (norms > 0).unsqueeze(2) & defined.unsqueeze(1)
+    value = torch.where(counted, dots.permute(0, 2, 3, 1).double() / norms.unsqueeze(2), 0.0)
     return value.sum(dim=-1), counted.sum(dim=-1).double()

@@ -18,8 +18,13 @@ def joint_cosine(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
         first: One tensor a parameter.
         second: The same parameters in the same order.
     """
-    return cosines(_one_vector(first), _one_vector(second))[0]
+    return cosines(one_vector(first), one_vector(second))[0]
 
 
-def _one_vector(tensors: Sequence[Tensor]) -> Tensor:
+def one_vector(tensors: Sequence[Tensor]) -> Tensor:
+    """All entries in a row, in float64.
+
+    Args:
+        tensors: One tensor a parameter.
+    """
     return torch.cat([t.double().flatten() for t in tensors])

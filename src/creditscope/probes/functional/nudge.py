@@ -12,7 +12,7 @@ def nudge_step(signal: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     """The step −size·c/‖c‖ per sample, and where c has a direction.
 
     Args:
-        signal: c, shape (n, d).
+        signal: c, shape (..., d).
         size: η·med‖h‖.
     """
     unit, defined = units(signal)

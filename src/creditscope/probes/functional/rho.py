@@ -24,11 +24,11 @@ def predicted_changes(signal: Tensor, directions: Tensor, step: Tensor) -> Tenso
     """⟨c_i, ε·v_im⟩: what a signal says about the loss change along each direction.
 
     Args:
-        signal: c, shape (n, d).
+        signal: c, shape (..., n, d).
         directions: Unit vectors v, shape (n, m, d).
         step: ε.
     """
-    return torch.einsum("nd,nmd->nm", signal.double(), directions) * step
+    return torch.einsum("...nd,nmd->...nm", signal.double(), directions) * step
 
 
 def _centred(values: Tensor) -> Tensor:

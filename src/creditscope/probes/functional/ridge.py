@@ -1,5 +1,8 @@
 """Ridge readout: how much of the labels a linear map can read from a state. Closed form, float64."""
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -12,52 +15,70 @@ def ridge_accuracy(fit_x: Tensor, fit_y: Tensor, test_x: Tensor, test_y: Tensor,
     """Test accuracy of a ridge regression on one-hot labels with standardised features.
 
     The strength is chosen on every fifth fitting sample, held out; then all are used. At equal accuracy the
-    stronger wins.
+    stronger wins. Nothing waits for the device.
 
     Args:
-        fit_x: Features to fit on, shape (n, d).
-        fit_y: Their labels.
+        fit_x: Features to fit on, shape (..., n, d).
+        fit_y: Their labels, shape (n,).
         test_x: Features to test on.
         test_y: Their labels.
         classes: Number of classes.
     """
-    held = torch.arange(len(fit_x), device=fit_x.device) % HELD_OUT == HELD_OUT - 1
-    tried = [
-        _accuracy(fit_x[~held], fit_y[~held], fit_x[held], fit_y[held], classes, strength) for strength in STRENGTHS
-    ]
-    best = max(range(len(STRENGTHS)), key=lambda i: (float(tried[i]), i))
-    return _accuracy(fit_x, fit_y, test_x, test_y, classes, STRENGTHS[best])
+    n, held = fit_x.shape[-2], slice(HELD_OUT - 1, None, HELD_OUT)
+    kept = torch.arange(n - n // HELD_OUT, device=fit_x.device)
+    kept = kept + kept // (HELD_OUT - 1)
+    tried = _accuracies(fit_x[..., kept, :], fit_y[kept], fit_x[..., held, :], fit_y[held], classes, STRENGTHS)
+    strongest_first = torch.stack(tried[::-1])
+    strengths = torch.tensor(STRENGTHS[::-1], dtype=torch.float64, device=fit_x.device)
+    best = strengths[strongest_first.argmax(dim=0)]
+    return _accuracies(fit_x, fit_y, test_x, test_y, classes, [best.unsqueeze(-1)])[0]
 
 
-def _accuracy(x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, classes: int, strength: float) -> Tensor:
+def _accuracies(
+    x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, classes: int, strengths: Sequence[float | Tensor]
+) -> list[Tensor]:
     x, test_x = _standardise(x.double(), test_x.double())
-    target = torch.zeros(len(x), classes, dtype=torch.float64, device=x.device).scatter(1, y.long().unsqueeze(1), 1.0)
+    n = x.shape[-2]
+    target = torch.zeros(n, classes, dtype=torch.float64, device=x.device).scatter(1, y.long().unsqueeze(1), 1.0)
     mean = target.mean(dim=0)
-    scores = test_x @ ridge_weights(x, target - mean, strength * len(x)) + mean
-    return (scores.argmax(dim=1) == test_y).double().mean()
+    gram = _gram(x)
+    found = []
+    for strength in strengths:
+        scores = test_x @ ridge_weights(x, target - mean, strength * n, gram) + mean
+        right = (scores.argmax(dim=-1) == test_y).double().mean(dim=-1)
+        found.append(torch.where(scores.isnan().flatten(-2).any(dim=-1), math.nan, right))
+    return found
 
 
-def ridge_weights(x: Tensor, target: Tensor, strength: float) -> Tensor:
+def ridge_weights(x: Tensor, target: Tensor, strength: float | Tensor, gram: Tensor | None = None) -> Tensor:
     """argmin_w ‖x·w − target‖² + strength·‖w‖², through the smaller of the two Gram matrices.
 
     Args:
-        x: Shape (n, d).
+        x: Shape (..., n, d).
         target: Shape (n, classes).
         strength: Greater than 0.
+        gram: That matrix, where it is known already.
     """
-    n, d = x.shape
-    small = x.T @ x if d <= n else x @ x.T
-    small.diagonal().add_(strength)
-    factor = torch.linalg.cholesky(small)
+    n, d = x.shape[-2:]
+    small = _gram(x) if gram is None else gram.clone()
+    small.diagonal(dim1=-2, dim2=-1).add_(strength)
+    # The plain call would wait for the device to say whether there is a factor. A failed one is made visible.
+    factor, failed = torch.linalg.cholesky_ex(small)
+    factor = torch.where((failed > 0)[..., None, None], math.nan, factor)
     if d <= n:
-        return torch.cholesky_solve(x.T @ target, factor)
-    return x.T @ torch.cholesky_solve(target, factor)
+        return torch.cholesky_solve(x.mT @ target, factor)
+    return x.mT @ torch.cholesky_solve(target.expand(*x.shape[:-2], *target.shape), factor)
+
+
+def _gram(x: Tensor) -> Tensor:
+    n, d = x.shape[-2:]
+    return x.mT @ x if d <= n else x @ x.mT
 
 
 def _standardise(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """By the first set's mean and spread; a feature that does not vary there says nothing and becomes 0."""
-    mean, sd = x.mean(dim=0), x.std(dim=0)
+    mean, sd = x.mean(dim=-2, keepdim=True), x.std(dim=-2, keepdim=True)
     # A constant feature's spread is rounding of its size, never information.
-    varies = sd > 1e-12 * x.abs().amax(dim=0)
+    varies = sd > 1e-12 * x.abs().amax(dim=-2, keepdim=True)
     scale = torch.where(varies, 1 / torch.where(varies, sd, 1.0), 0.0)
     return (x - mean) * scale, (other - mean) * scale
