@@ -60,13 +60,17 @@ def audit(
 
 
 def _print(result: "Audit", form: Format, *, timeline: bool, decisions: bool, sensitivity: bool) -> str:
+    import io
     import json
     import shutil
 
     from creditscope.protocol.present import Section, heading, render, sections, verdict_table
 
     if form is Format.json:
-        return json.dumps(result.to_dict(), indent=2, allow_nan=False)
+        text = io.StringIO()
+        # Piece by piece: json.dumps holds every piece until the last, five times the size of the text.
+        text.writelines(json.JSONEncoder(indent=2, allow_nan=False).iterencode(result.to_dict()))
+        return text.getvalue()
     shown = sections(result, timeline=timeline, decisions=decisions, sensitivity=sensitivity)
     if form is Format.latex:
         extra = [section for section in shown[1:] if section.table is not None and (decisions or sensitivity)]

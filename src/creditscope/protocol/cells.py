@@ -152,7 +152,7 @@ def build_cells(
             raise BadInput(f"--baseline wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them")
     # A run that stands in both is the user's baseline, once.
     taken = {_identity(run) for run in given if run.spec.seed is not None}
-    logs = [run for run in logs if _identity(run) not in taken]
+    logs = [run for run in logs if _identity(run) not in taken] if taken else logs
     pool = _Pool([*(run for run in logs if run.spec.is_baseline), *given], logs)
     groups: dict[tuple[Role, str], list[RunLog]] = {}
     for run in logs:

@@ -28,7 +28,7 @@ class MovementCheck(EpochCheck):
         lows, highs, moved = [], [], movement.weights.get
         for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True)):
             if trains and names:
-                known = [value for name in names if (value := moved(name)) is not None and value - value == 0]  # finite
+                known = [value for value in map(moved, names) if value is not None and value - value == 0]  # finite
                 largest = max(known) if known else 0.0
                 lows.append((largest, block))
                 # A matrix that was not measured leaves the block's movement open upwards.
