@@ -14,7 +14,7 @@ from creditscope.probes.parameters import block_parameters
 
 
 def one_by_one(snapshot, redraws: int):
-    for rows, chunk in redraw(snapshot, snapshot.rule, "gradient-null", redraws, 0):
+    for rows, chunk in redraw(snapshot, "gradient-null", redraws, 0):
         for index in range(rows.stop - rows.start):
             yield {key: stacked[index] for key, stacked in chunk.items()}
 

@@ -23,7 +23,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def one_by_one(snapshot, name: str, redraws: int):
-    for rows, chunk in redraw(snapshot, snapshot.rule, name, redraws, 0):
+    for rows, chunk in redraw(snapshot, name, redraws, 0):
         for index in range(rows.stop - rows.start):
             yield {key: stacked[index] for key, stacked in chunk.items()}
 
@@ -113,7 +113,7 @@ def test_samples_in_parts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_redraws_in_parts_are_as_many_and_as_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = mlp_snapshot("dfa")
     monkeypatch.setattr(nulls, "_ENTRIES_CPU", 500)
-    parts = list(redraw(snapshot, snapshot.rule, "null", 40, 0))
+    parts = list(redraw(snapshot, "null", 40, 0))
     assert [(rows.start, rows.stop) for rows, _ in parts] == [(i, min(i + 6, 40)) for i in range(0, 40, 6)]
     entries = torch.cat([chunk[key].flatten() for _, chunk in parts for key in chunk])
     assert float(entries.std()) == pytest.approx(0.5, rel=5 / math.sqrt(2 * len(entries)))  # 1/√4 classes

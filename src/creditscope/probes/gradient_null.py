@@ -89,7 +89,7 @@ def _redrawn_gradients(
     pairs = [units(g.reshape(1, 1, -1)) for g in reference]
     unit, defined = [pair[0] for pair in pairs], torch.stack([pair[1] for pair in pairs])
     rows = []
-    for _, chunk in redraw(twin, rule, "gradient-null", redraws, cost if train.x.is_cuda else _HELD_CPU * cost):
+    for _, chunk in redraw(twin, "gradient-null", redraws, cost if train.x.is_cuda else _HELD_CPU * cost):
         total, count = sum_cosines([c.unsqueeze(1) for c in vmap(assign)(chunk)], unit, defined)
         rows.append((total / count).squeeze(2).T)
     return torch.cat(rows)

@@ -125,16 +125,13 @@ def redrawable(snapshot: Snapshot, redraws: int) -> CreditRule:
     return snapshot.rule
 
 
-def redraw(
-    snapshot: Snapshot, rule: CreditRule, name: str, redraws: int, entries: int
-) -> Iterator[tuple[slice, Feedback]]:
+def redraw(snapshot: Snapshot, name: str, redraws: int, entries: int) -> Iterator[tuple[slice, Feedback]]:
     """Fresh feedback, drawn as the run's own was, but where it is used: as many sets at once as memory allows.
 
     A null needs many draws, not the same ones on every device: moving them there would cost more than the null.
 
     Args:
         snapshot: The run.
-        rule: Its rule.
         name: Name of the stream.
         redraws: K.
         entries: Numbers that one redraw will take beside its feedback.
@@ -179,27 +176,28 @@ def redrawn_cosines(
     Returns:
         Two tensors of shape (K, L+1); NaN where no sample is defined.
     """
-    n, levels = len(snapshot.probe.x), range(snapshot.depth + 1)
-    # Signal l acts at g_l; in the published index it is paired with g_{l−1}, where both live in one space.
-    pairs = [(references[level], references[max(level - 1, 0)]) for level in levels]
-    alike = [bool(level) and here[0].shape == before[0].shape for level, (here, before) in enumerate(pairs)]
-    unit = [
-        torch.stack([here[0], before[0] if same else torch.zeros_like(here[0])])
-        for same, (here, before) in zip(alike, pairs, strict=True)
-    ]
-    defined = torch.stack(
-        [torch.stack([here[1], before[1] & same]) for same, (here, before) in zip(alike, pairs, strict=True)]
-    )
-    sums = torch.zeros(2, len(levels), redraws, 2, dtype=torch.float64, device=snapshot.probe.x.device)
+    n = len(snapshot.probe.x)
+    partners = [_partner(references, level) for level in range(len(references))]
+    pairs = list(zip(references, partners, strict=True))
+    defined = torch.stack([torch.stack([here[1], there[1]]) for here, there in pairs])
+    sums = torch.zeros(2, len(pairs), redraws, 2, dtype=torch.float64, device=snapshot.probe.x.device)
     entries = _entries(snapshot, rule) * min(n, _SAMPLES)
-    for rows, chunk in redraw(snapshot, rule, "null", redraws, entries):
+    for rows, chunk in redraw(snapshot, "null", redraws, entries):
         for samples in (slice(start, start + _SAMPLES) for start in range(0, n, _SAMPLES)):
             signals = vmap(_delivery(snapshot, rule, samples))(chunk)
-            found = sum_cosines(signals, [u[:, samples] for u in unit], defined[:, :, samples])
-            sums[:, :, rows] += torch.stack(found)
+            unit = (torch.stack([here[0][samples], there[0][samples]]) for here, there in pairs)
+            sums[:, :, rows] += torch.stack(sum_cosines(signals, unit, defined[:, :, samples]))
     means = (sums[0] / sums[1]).transpose(0, 1)
-    # The last state's published partner is its own signal.
+    # In the published index the last state is paired with the signal that acts there, as it is.
     return means[..., 0], torch.cat([means[:, 1:, 1], means[:, -1:, 0]], dim=1)
+
+
+def _partner(references: Sequence[tuple[Tensor, Tensor]], level: int) -> tuple[Tensor, Tensor]:
+    """What signal l is paired with in the published index: g_{l−1}, or nothing where that lives in another space."""
+    unit, defined = references[level]
+    if level and references[level - 1][0].shape == unit.shape:
+        return references[level - 1]
+    return unit, torch.zeros_like(defined)
 
 
 def _units(states: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:

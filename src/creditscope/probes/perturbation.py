@@ -87,8 +87,9 @@ class RhoProbe(Probe):
             directions = units(gaussian((len(h[rows]), m, g.shape[1]), generator))[0]
             predicted.append(predicted_changes(signals[:, rows], directions, step))
             for part in _chunks(len(directions), _at_once(h) // (m * math.prod(shape))):
-                here = h[rows][part].repeat_interleave(m, dim=0)
-                moved = here + lift(step * directions[part].flatten(0, 1), shape, twin.view)
+                steps = lift(step * directions[part].flatten(0, 1), shape, twin.view)
+                moved = h[rows][part].repeat_interleave(m, dim=0) + steps
+                del steps  # as large as what the tail is about to need
                 after = twin.tail_loss(level, moved, y[rows][part].repeat_interleave(m, dim=0), x=x[rows][part])
                 changes.append(after.reshape(-1, m) - before[rows][part].unsqueeze(1))
         return torch.cat(predicted, dim=1), torch.cat(changes)

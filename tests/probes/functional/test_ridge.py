@@ -57,3 +57,23 @@ def test_noise_reads_at_chance() -> None:
     rng = np.random.default_rng(4)
     x, y = torch.tensor(rng.normal(size=(600, 10))), torch.tensor(rng.integers(0, 4, size=600))
     assert float(ridge_accuracy(x[:400], y[:400], x[400:], y[400:], 4)) < 0.4
+
+
+def test_several_states_at_once_are_one_after_the_other() -> None:
+    sets = [[torch.tensor(v) for v in clusters(n, seed)] for n, seed in ((203, 1), (100, 2))]
+    (fit_x, fit_y), (test_x, test_y) = sets
+    fit, test = (torch.stack([x[:, at : at + 2] for at in (0, 2, 6)]) for x in (fit_x, test_x))
+    got = ridge_accuracy(fit, fit_y, test, test_y, 3)
+    one_by_one = [
+        oracle(a.numpy(), fit_y.numpy(), b.numpy(), test_y.numpy(), 3) for a, b in zip(fit, test, strict=True)
+    ]
+    np.testing.assert_allclose(got, one_by_one)
+    assert len(set(got.tolist())) > 1
+
+
+def test_a_fit_that_fails_says_nothing() -> None:
+    x, y = (torch.tensor(v) for v in clusters(50, 1))
+    broken = torch.stack([x, x.clone().fill_(torch.nan)])
+    got = ridge_accuracy(broken, y, broken, y, 3)
+    assert float(got[0]) == float(ridge_accuracy(x, y, x, y, 3))
+    assert bool(got[1].isnan())

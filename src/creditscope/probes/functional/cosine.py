@@ -1,7 +1,7 @@
 """Cosines per sample in float64, without an eps: a zero vector has no direction, and that is said."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -50,14 +50,14 @@ def mean_defined(values: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(defined, values, 0.0).sum(dim=-1) / count, count
 
 
-def sum_cosines(redrawn: Sequence[Tensor], unit: Sequence[Tensor], defined: Tensor) -> tuple[Tensor, Tensor]:
+def sum_cosines(redrawn: Sequence[Tensor], unit: Iterable[Tensor], defined: Tensor) -> tuple[Tensor, Tensor]:
     """Per state, the sum over samples of the cosines of many redrawn signals with unit vectors, and their number.
 
     The same value as ``cosines`` up to the rounding of the signals' dtype, in fewer passes over the large arrays.
 
     Args:
         redrawn: Per state shape (k, n, d), float32 or float64: k redraws of the signal of n samples.
-        unit: Per state shape (j, n, d), float64: unit vectors of j references.
+        unit: Per state shape (j, n, d), float64: unit vectors of j references; taken one state after the other.
         defined: Shape (states, j, n): where these are defined.
 
     Returns:
