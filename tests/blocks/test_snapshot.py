@@ -73,6 +73,29 @@ def test_the_loss_of_the_tail_is_the_loss():
         np.testing.assert_allclose(got, shot.seen.loss, rtol=1e-12)
 
 
+def test_the_losses_of_all_tails_are_found_once_and_in_the_runs_own_dtype(monkeypatch):
+    shot = snapshot().in_dtype(torch.float32)
+    once = shot.tail_losses
+    monkeypatch.setattr(Snapshot, "tail_loss", None)
+    assert shot.tail_losses is once
+    for loss in once:
+        assert loss.dtype == torch.float32
+        np.testing.assert_allclose(loss, shot.seen.loss, rtol=1e-5)
+
+
+def test_the_spread_of_the_feedback_is_that_of_the_initial_weights_in_every_dtype():
+    shot = snapshot("fa")
+    for own in (shot, shot.in_dtype(torch.float32)):
+        assert set(own.spreads) == set(shot.feedback)
+        for name, (shape, sd) in own.spreads.items():
+            weight = shot.init[f"{name.removeprefix('B.')}.weight"]
+            assert shape == tuple(weight.shape)
+            assert sd == pytest.approx(np.std(weight.numpy(), ddof=1), rel=1e-6)
+    for unknown in (snapshot(None), snapshot("fa", init=None)):
+        with pytest.raises(NotMeasured, match="parameters at initialisation"):
+            _ = unknown.spreads
+
+
 def test_the_tail_is_computed_in_the_dtype_asked_for():
     shot = snapshot()
     rough = shot.tail_loss(1, shot.seen.states[1], shot.probe.y, torch.float32)

@@ -14,7 +14,7 @@ from creditscope.probes.functional.tokens import keep_live
 
 # Entries of states that are worked on together: as large an operation as memory bears, as few as can be. On a CPU
 # an operation costs little beside its entries, and they should stay in its cache.
-_TOGETHER_CPU, _TOGETHER_GPU = 2**20, 2**26
+_TOGETHER_CPU, _TOGETHER_GPU = 2**20, 2**24
 
 Need = Literal["states", "references", "delivered", "tail", "feedback", "train", "update", "fit"]
 
@@ -118,7 +118,7 @@ def stacks(*columns: Sequence[Tensor]) -> Iterator[tuple[list[int], list[Tensor]
         size = max(1, _together(columns[0][states[0]]) // max(1, shape.numel()))
         for start in range(0, len(states), size):
             some = states[start : start + size]
-            yield some, [torch.stack([column[at] for at in some]) for column in columns]
+            yield some, [_stack([column[at] for at in some]) for column in columns]
 
 
 def by_state(function: Callable[..., Tensor], *columns: Sequence[Tensor]) -> Tensor:
@@ -132,6 +132,11 @@ def by_state(function: Callable[..., Tensor], *columns: Sequence[Tensor]) -> Ten
     for states, stacked in stacks(*columns):
         rows |= dict(zip(states, function(*stacked), strict=True))
     return torch.stack([rows[at] for at in range(len(rows))])
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    # One state alone may be large: it is not copied.
+    return torch.stack(tensors) if len(tensors) > 1 else tensors[0].unsqueeze(0)
 
 
 def _together(like: Tensor) -> int:
