@@ -49,7 +49,8 @@ def limit(fleet: Fleet, bytes_a_second: float, flops_a_second: float) -> float:
     fleet.draws.begin(1)
     batch = fleet.draws.deal()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        fleet.assign(batch.x, batch.y)
+        for at in range(len(fleet.groups)):
+            fleet.assign(at, batch.x, batch.y)
     arithmetic = counter.get_total_flops() / len(fleet.specs) / flops_a_second
     return ADAMW_TRAFFIC * 4 * trained / bytes_a_second + arithmetic
 

@@ -91,3 +91,26 @@ def test_the_last_update_leaves_the_decay_out(run):
     lr = (0.1, 0.1, 0.01)[run]
     moved = params["a"][run] - before * (1 - lr * 0.1)
     torch.testing.assert_close(fleet.last_update("a", run, lr), moved, rtol=1e-9, atol=1e-12)
+
+
+def test_a_gradient_that_lies_in_another_order_meets_its_own_entries():
+    ours, theirs = stacked(), stacked()
+    one, other = FleetAdamW(ours, SEGMENTS, SPEC), FleetAdamW(theirs, SEGMENTS, SPEC)
+    full = stacked(1)
+    one.step(grads_of(full))
+    turned = full | {"b": full["b"].mT.contiguous().mT}
+    assert turned["b"].stride() != full["b"].stride()
+    other.step(grads_of(turned))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_segments_may_take_their_steps_one_after_another():
+    ours, theirs = stacked(), stacked()
+    one, other = FleetAdamW(ours, SEGMENTS, SPEC), FleetAdamW(theirs, SEGMENTS, SPEC)
+    for step in range(3):
+        grads = grads_of(stacked(step))
+        one.step(grads)
+        for segment in SEGMENTS:
+            other.step({key: grad for key, grad in grads.items() if key[1] == segment.start})
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert float(one.steps) == float(other.steps) == 3

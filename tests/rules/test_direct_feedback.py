@@ -49,8 +49,9 @@ def test_rms_divides_every_sample_by_its_own_size():
 
 
 def test_rms_of_a_zero_error_is_zero_not_nan():
-    signal = DirectFeedback("rms")._deliver_one(torch.zeros(2, 6, dtype=torch.float64), (6,))
-    assert torch.equal(signal, torch.zeros(2, 6, dtype=torch.float64))
+    feedback = {"B.0": torch.ones(3, 6, dtype=torch.float64)}
+    carried = DirectFeedback("rms")._carry(torch.zeros(2, 3, dtype=torch.float64), feedback)
+    assert torch.equal(carried["B.0"], torch.zeros(2, 6, dtype=torch.float64))
 
 
 def test_entries_have_variance_one_over_classes():

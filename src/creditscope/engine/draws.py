@@ -11,6 +11,7 @@ from creditscope.data.batches import augment, crop_windows, normalise, pad_image
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_crops, epoch_order, random_targets
 from creditscope.engine.step import dtype_of
+from creditscope.engine.traced import Traced
 from creditscope.errors import BadInput
 from creditscope.records import RunSpec
 
@@ -24,9 +25,10 @@ class Draws:
     Args:
         specs: The runs of the fleet, in its order.
         data: Their data set, on the fleet's device.
+        fused: Whether the cutting out and normalising of a batch is compiled.
     """
 
-    def __init__(self, specs: Sequence[RunSpec], data: Dataset) -> None:
+    def __init__(self, specs: Sequence[RunSpec], data: Dataset, fused: bool = False) -> None:
         self._seeds = list(dict.fromkeys(spec.seed or 0 for spec in specs))
         self._batch = specs[0].batch or 1
         self._augments = specs[0].augment == "crop4+flip"
@@ -37,7 +39,8 @@ class Draws:
                 f"augment crop4+flip wants uint8 images, {data.name!r} holds {data.x_train.dtype} of shape "
                 f"{tuple(data.x_train.shape[1:])}; set augment=none"
             )
-        self._windows = crop_windows(pad_images(data.x_train, data.mean)) if self._augments else None
+        self._images = pad_images(data.x_train, data.mean) if self._augments else data.x_train
+        self._inputs = Traced(_inputs, compiled=True) if fused else _inputs
         self.targets = _targets(specs, data)
         device = data.x_train.device
         self._seed_of_run = torch.tensor([self._seeds.index(spec.seed or 0) for spec in specs], device=device)
@@ -67,13 +70,8 @@ class Draws:
         """The next batch of every run as the network sees it; first axis runs."""
         index, *crops = (buffer.index_select(1, self.at)[:, 0] for buffer in self._buffers)
         image = index.long()
-        if self._windows is None:
-            x = self._data.x_train[image]
-        else:
-            down, right, flip = crops
-            x = augment(self._windows, image, down.long(), right.long(), flip)
+        inputs = self._inputs(self._images, image, crops, self._data.mean, self._data.std).to(self._dtype)
         self.at += 1
-        inputs = normalise(x, self._data.mean, self._data.std).to(self._dtype)
         return Batch(self._for_runs(inputs), self.targets.gather(1, self._for_runs(image)))
 
     def _for_runs(self, per_seed: Tensor) -> Tensor:
@@ -93,6 +91,14 @@ class Draws:
             down, right, flip = epoch_crops(seed, epoch, self.steps, self._batch)
             draws += [down.to(torch.uint8), right.to(torch.uint8), flip]
         return draws
+
+
+def _inputs(images: Tensor, image: Tensor, crops: Sequence[Tensor], mean: Tensor, std: Tensor) -> Tensor:
+    """A batch of every seed as the network sees it: cut out of padded images where there are crops."""
+    if not crops:
+        return normalise(images[image], mean, std)
+    down, right, flip = crops
+    return normalise(augment(crop_windows(images), image, down.long(), right.long(), flip), mean, std)
 
 
 def _targets(specs: Sequence[RunSpec], data: Dataset) -> Tensor:

@@ -20,7 +20,6 @@ from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
 from creditscope.engine.draws import Draws
-from creditscope.engine.fused import Fused
 from creditscope.engine.graph import Lanes, Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
 from creditscope.engine.optim import FleetAdamW, Stack
@@ -33,11 +32,14 @@ from creditscope.engine.step import (
     trained_parameters,
     weight_matrices,
 )
+from creditscope.engine.traced import Traced
 from creditscope.probes.cheap import SampleNumbers, Summary, sample_numbers, summarise
 from creditscope.probes.functional.movement import movement
 from creditscope.records import RunSpec
 
 EVAL_CHUNK = 500
+# Steps of training from which on half a second a group for tracing is won back.
+WORTH_TRACING = 200
 
 
 class Scores(NamedTuple):
@@ -75,7 +77,7 @@ class Fleet:
         self.device = device
         self.data = data.to(device)
         self.dtype = dtype_of(self.spec)
-        self.draws = Draws(self.specs, self.data)
+        self.draws = Draws(self.specs, self.data, fused)
         model = seeded_model(factory, self.spec, data).to(device, self.dtype)
         few = self._inputs(self.data.x_train[:2])
         self.task = Task.of(Blocks.of(model), cross_entropy, few)
@@ -91,7 +93,8 @@ class Fleet:
         self.matrices = weight_matrices(self.task.blocks, self.parts)
         self.fused = fused
         assigners = [_assigner(group, self.task) for group in self.groups]
-        self._assign = [Fused(assign) for assign in assigners] if fused else assigners
+        traced = fused or self.steps_per_epoch * (self.spec.epochs or 0) >= WORTH_TRACING
+        self._assign = [Traced(assign, compiled=fused) for assign in assigners] if traced else assigners
         self._lanes = Lanes(len(self.groups), device)
         # They are handed this fleet's methods at each call: a fleet that held them would outlive its last user.
         self._train: Recorded[None] = Recorded(device)
@@ -162,30 +165,33 @@ class Fleet:
 
     def _step(self) -> None:
         """One optimiser step of every run, free of host decisions so that a CUDA graph can hold it."""
-        self.optimiser.step(self.assign(*self.draws.deal()))
+        x, y = self.draws.deal()
+        for at in range(len(self.groups)):
+            with self._lanes.lane(at):
+                self.optimiser.step(self.assign(at, x, y))
+        self._lanes.join()
 
-    def assign(self, x: Tensor, y: Tensor) -> dict[tuple[str, int], Tensor]:
-        """The credit of every run on its own batch; its loss is added to ``loss_sum``.
+    def assign(self, at: int, x: Tensor, y: Tensor) -> dict[tuple[str, int], Tensor]:
+        """The credit of a group's runs on their own batches; their loss is added to ``loss_sum``.
 
         Args:
-            x: Inputs, first axis runs.
+            at: Which group.
+            x: Inputs of all runs, first axis runs.
             y: Targets, likewise.
 
         Returns:
             Update signals by (parameter name, first run of the segment), as the optimiser takes them.
         """
-        grads: dict[tuple[str, int], Tensor] = {}
-        for lane, group in enumerate(self.groups):
-            runs = group.runs
-            with self._lanes.lane(lane):
-                credit = Credit(*self._assign[lane](self._params(runs), group.feedback, x[runs], y[runs]))
-                self.loss_sum[runs] += credit.loss.mean(1)
-            for segment in self.optimiser.segments:
-                if group.start <= segment.start < group.stop:
-                    part = slice(segment.start - group.start, segment.stop - group.start)
-                    grads |= {(name, segment.start): grad[part] for name, grad in credit.grads.items()}
-        self._lanes.join()
-        return grads
+        group = self.groups[at]
+        runs = group.runs
+        loss, grads = self._assign[at](self._params(runs), group.feedback, x[runs], y[runs])
+        self.loss_sum[runs].add_(loss.mean(1))
+        segments = [s for s in self.optimiser.segments if group.start <= s.start < group.stop]
+        return {
+            (name, s.start): grad[s.start - group.start : s.stop - group.start]
+            for s in segments
+            for name, grad in grads.items()
+        }
 
     def evaluate(self) -> Scores:
         """Loss, accuracy and per-image correctness of every run on the test split."""

@@ -1,5 +1,6 @@
 """Order inside a fleet: runs of one rule are neighbours, and inside a rule those that train alike."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,6 +13,9 @@ from creditscope.data.order import stream
 from creditscope.engine.optim import Segment, Stack
 from creditscope.records import RunSpec
 from creditscope.rules import build_rule
+
+# Entries of one run's state on a batch from which on a card is bound by arithmetic.
+LARGE = 2**18
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ def build_groups(
 ) -> Iterator[Group]:
     """One group a rule, with the feedback of each run drawn from its own stream.
 
-    On a CPU, which is bound by arithmetic, frozen twins are a group apart: their blocks need no gradient. A card is
-    bound by the number of kernels, so there they share those of their rule.
+    Where arithmetic is the bound frozen twins are a group apart: their blocks need no gradient. A card is bound by the
+    number of kernels until the states are large; up to there they share those of their rule.
 
     Args:
         specs: The runs, in fleet order.
@@ -76,7 +80,8 @@ def build_groups(
     """
     like = next(iter(params.values()))
     start = 0
-    apart = like.device.type == "cpu"
+    entries = (specs[0].batch or 1) * max(math.prod(shape) for shape in task.shapes)
+    apart = like.device.type == "cpu" or entries > LARGE
     for _, members in groupby(specs, key=lambda spec: (*_rule_order(spec), apart and _is_frozen(spec))):
         runs = list(members)
         rule = build_rule(runs[0].rule, runs[0].credit_norm or "none")

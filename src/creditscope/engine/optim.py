@@ -48,7 +48,6 @@ class FleetAdamW:
         device = next(iter(params.values())).device
         # The fused kernel reads its learning rate as float32 on CUDA; elsewhere nothing need be rounded.
         exact = torch.float32 if device.type == "cuda" else torch.float64
-        self.steps = torch.zeros((), device=device)
         self._views: list[tuple[str, Segment, Tensor]] = []
         groups = []
         for segment in self.segments:
@@ -77,7 +76,13 @@ class FleetAdamW:
     def tensors(self) -> list[Tensor]:
         """Everything that a step changes besides the parameters."""
         counts = [self._optimiser.state[view]["step"] for _, _, view in self._views]
-        return [*self.first.values(), *self.second.values(), self.steps, *counts]
+        return [*self.first.values(), *self.second.values(), *counts]
+
+    @property
+    def steps(self) -> Tensor:
+        """Steps done."""
+        steps: Tensor = self._optimiser.state[self._views[0][2]]["step"]
+        return steps
 
     def schedule(self, factor: float) -> None:
         """Set every learning rate to its own base times a factor.
@@ -90,20 +95,24 @@ class FleetAdamW:
 
     def set_steps(self, steps: int) -> None:
         """Say how many steps were done, as after loading a checkpoint."""
-        self.steps.fill_(steps)
         for _, _, view in self._views:
             self._optimiser.state[view]["step"].fill_(steps)
 
     def step(self, grads: Mapping[tuple[str, int], Tensor]) -> None:
-        """One step.
+        """One step of the segments that have gradients.
 
         Args:
             grads: By (parameter name, first run of the segment), stacked over the segment's runs.
         """
         for name, segment, view in self._views:
-            view.grad = grads[name, segment.start]
+            grad = grads.get((name, segment.start))
+            if grad is not None and grad.stride() != view.stride():
+                # The fused kernels go through memory: what lies in another order would meet the wrong entries.
+                grad = torch.empty_like(view).copy_(grad)
+            view.grad = grad
         self._optimiser.step()
-        self.steps += 1
+        for _, _, view in self._views:
+            view.grad = None
 
     def last_update(self, name: str, run: int, lr: float) -> Tensor:
         """The last step of one run's parameter net of decay: −lr·m̂/(√v̂ + ε).

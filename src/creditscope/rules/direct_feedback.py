@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from creditscope.blocks import Batch, Feedback, Params, Spread, Task
@@ -51,20 +52,30 @@ class DirectFeedback(BlockRule):
         """e·B_l, handed to every token of a token stream."""
         first = _EMBEDDING if _EMBEDDING in feedback else "B.0"
         names = (first, *(f"B.{level}" for level in range(task.blocks.depth)))
-        return tuple(
-            self._deliver_one(error @ feedback[name], shape) for name, shape in zip(names, task.shapes, strict=True)
-        )
+        carried = self._carry(error, feedback)
+        return tuple(_hand_out(carried[name], shape) for name, shape in zip(names, task.shapes, strict=True))
 
-    def _deliver_one(self, signal: Tensor, shape: tuple[int, ...]) -> Tensor:
-        if self.credit_norm == "rms":
-            rms = signal.square().mean(1, keepdim=True).sqrt()
-            signal = signal / (rms + RMS_EPS)
-        signal = signal.reshape(len(signal), *([1] * (len(shape) == 2)), *_receiving(shape))
-        return signal.expand(len(signal), *shape)
+    def _carry(self, error: Tensor, feedback: Feedback) -> dict[str, Tensor]:
+        """e·B for every matrix, scaled: those of one width go together."""
+        carried: dict[str, Tensor] = {}
+        for width in {matrix.shape[1] for matrix in feedback.values()}:
+            names = [name for name, matrix in feedback.items() if matrix.shape[1] == width]
+            signals = error @ torch.cat([feedback[name] for name in names], dim=1)
+            signals = signals.reshape(len(error), len(names), width)
+            if self.credit_norm == "rms":
+                signals = signals / (signals.square().mean(2, keepdim=True).sqrt() + RMS_EPS)
+            carried |= dict(zip(names, signals.unbind(1), strict=True))
+        return carried
 
     def exact(self, depth: int) -> tuple[bool, ...]:
         """Exact nowhere."""
         return (False,) * (depth + 1)
+
+
+def _hand_out(signal: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """What arrives at a state of this shape."""
+    signal = signal.reshape(len(signal), *([1] * (len(shape) == 2)), *_receiving(shape))
+    return signal.expand(len(signal), *shape)
 
 
 def _receiving(shape: tuple[int, ...]) -> tuple[int, ...]:

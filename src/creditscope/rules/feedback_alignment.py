@@ -22,9 +22,9 @@ from creditscope.rules.linear_maps import linear_maps
 class FeedbackAlignment(CreditRule):
     """δ_in = δ_out·B in place of δ_out·W, B fixed and drawn with W's initial spread (Lillicrap et al. 2016).
 
-    The backward weight is swapped by a carrier on the unmodified module: the map sees stopgrad(x), and
-    B(x − stopgrad x), whose value is zero, carries the error back. The head's own weights get their exact
-    gradient; out_ln, below the head, does not.
+    The backward weight is swapped by a carrier on the unmodified module: the map sees stopgrad(x), and beside it a
+    path whose value is zero carries the error back through B. The head's own weights get their exact gradient;
+    out_ln, below the head, does not.
 
     Args:
         exact_head: Whether the maps after the last block keep their true backward weight; then the skip path
@@ -115,17 +115,16 @@ def carriers(blocks: Blocks, feedback: Feedback) -> Iterator[None]:
         feedback: ``B.<module path>`` to the backward weight.
     """
 
-    def before(carried: list[Tensor]) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
+    def before(inputs: list[Tensor]) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
         def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            kept = args[0].detach()
-            carried.append(args[0] - kept)
-            return (kept, *args[1:])
+            inputs.append(args[0])
+            return (args[0].detach(), *args[1:])
 
         return hook
 
-    def after(carried: list[Tensor], matrix: Tensor) -> Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor]:
+    def after(inputs: list[Tensor], matrix: Tensor) -> Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor]:
         def hook(module: nn.Module, _: tuple[Any, ...], output: Tensor) -> Tensor:
-            return output + _apply(module, matrix, carried.pop())
+            return _Carrier.apply(output, inputs.pop(), matrix, module)  # type: ignore[no-untyped-call, no-any-return]
 
         return hook
 
@@ -133,17 +132,39 @@ def carriers(blocks: Blocks, feedback: Feedback) -> Iterator[None]:
         for name, module in blocks.model.named_modules():
             matrix = feedback.get(f"B.{name}")
             if matrix is not None:
-                carried: list[Tensor] = []
-                handles.append(module.register_forward_pre_hook(before(carried)))
-                handles.append(module.register_forward_hook(after(carried, matrix)))
+                inputs: list[Tensor] = []
+                handles.append(module.register_forward_pre_hook(before(inputs)))
+                handles.append(module.register_forward_hook(after(inputs, matrix)))
         yield
+
+
+class _Carrier(torch.autograd.Function):
+    """A map's output as it is; what comes back to it goes to the map, and through another weight to its input."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(output: Tensor, x: Tensor, matrix: Tensor, module: nn.Module) -> Tensor:
+        return output.view_as(output)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, nn.Module], output: Tensor) -> None:
+        _, x, matrix, ctx.module = inputs
+        ctx.save_for_backward(x, matrix)
+
+    @staticmethod
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x, matrix = ctx.saved_tensors
+        _, pullback = vjp(lambda x: _apply(ctx.module, matrix, x), x)  # type: ignore[misc]
+        return error, pullback(error)[0], None, None
 
 
 def _apply(module: nn.Module, matrix: Tensor, x: Tensor) -> Tensor:
     """The module's map with another weight and no bias."""
     weights = {"weight": matrix}
-    if getattr(module, "bias", None) is not None:
-        weights["bias"] = torch.zeros_like(module.bias)  # type: ignore[arg-type]
+    bias = getattr(module, "bias", None)
+    if bias is not None:
+        weights["bias"] = matrix.new_zeros(bias.shape)
     # The hooks of the module are in force: forward() is called past them.
     bare = {f"module.{key}": value for key, value in weights.items()}
     return functional_call(_Bare(module), bare, (x,))  # type: ignore[no-any-return]

@@ -83,14 +83,11 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
     # The module whose forward pass all runs share has parameters too.
     kept = one + KEPT * state + feedback + _data_bytes(fleet, device) + COPIED * state
     if device == "cuda":
-        # The gradients of the last warm-up are held until the recorded ones take their place.
         recorded = _dealt(fleet, shapes) + sum(steps) + probed * image + sum(looks) + score + moved
-        return kept + COPIED * state + state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
+        return kept + COPIED * state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
     dear = max(_dear(each, shapes, probed, looked) for each in {(e.rule, e.credit_norm): e for e in fleet}.values())
-    # Every group's gradients stay until the optimiser has used them, beside those of the step before.
-    others = max(peak - n * one for peak, n in zip(steps, groups.values(), strict=True))
-    step = _dealt(fleet, shapes) + state + others
-    return kept + state + max(step, probed * image + max(looks), score, moved, COPIED * state, dear)
+    step = _dealt(fleet, shapes) + max(steps)
+    return kept + max(step, probed * image + max(looks), score, moved, COPIED * state, dear)
 
 
 def free_bytes(device: torch.device) -> int:
