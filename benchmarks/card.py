@@ -22,7 +22,7 @@ from creditscope.records.table import Table
 from creditscope.sweeps.presets import build_specs, preset
 from creditscope.sweeps.turns import default_model
 
-PLAIN_STEPS = 200
+PLAIN_STEPS = 100
 ADAMW_TRAFFIC = 7  # floats moved a parameter: four read, three written
 
 

@@ -111,3 +111,21 @@ def test_a_compiled_fleet_is_gone_on_with_compiled(tmp_path, monkeypatch):
 def stop_after_one(header, row):
     if row.kind == "epoch" and row.epoch == 2:
         raise KeyboardInterrupt
+
+
+def test_whoever_is_done_first_goes_on_first(monkeypatch):
+    class Told:
+        def __init__(self, *answers):
+            self.answers = list(answers)
+
+        @property
+        def idle(self):
+            return self.answers.pop(0)
+
+    slept = []
+    monkeypatch.setattr(turns.time, "sleep", slept.append)
+    assert turns._next_turn([Told(False), Told(True)]) == 1
+    assert not slept
+    assert turns._next_turn([Told(False, False), Told(False, True)]) == 1
+    assert len(slept) == 1
+    assert turns._next_turn([Told(True), Told(True)]) == 0

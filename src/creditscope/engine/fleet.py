@@ -118,6 +118,11 @@ class Fleet:
         with torch.cuda.stream(self._stream):
             yield
 
+    @property
+    def idle(self) -> bool:
+        """Whether the device has done all that this fleet asked it for."""
+        return self._stream is None or bool(self._stream.query())
+
     def wait(self) -> None:
         """Until the device has done all it was asked for."""
         if self.device.type == "cuda":

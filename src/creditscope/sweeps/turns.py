@@ -1,6 +1,6 @@
 """Fleets trained in this process: one after another on a CPU, side by side on a card."""
 
-from collections import deque
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -20,6 +20,9 @@ from creditscope.records import HeaderRow, RunLog, RunSpec
 from creditscope.sweeps.choose import best_fleet
 from creditscope.sweeps.memory import cut, fleet_bytes, free_bytes
 from creditscope.sweeps.mend import mend
+
+# How often fleets on a card are asked whether they are done with their steps.
+POLL_SECONDS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,13 @@ class Workshop:
 
     def _take_turns(self, wave: Sequence[Sequence[RunSpec]]) -> None:
         with ExitStack() as stack:
-            waiting: deque[tuple[FleetLoop, Generator[None, None, None]]] = deque()
+            waiting: list[tuple[FleetLoop, Generator[None, None, None]]] = []
             for members in wave:
                 stack.enter_context(self._threads(members))
                 loop = self._loop(members)
                 waiting.append((loop, stack.enter_context(closing(loop.turns(self.resume)))))
             while waiting:
-                loop, turns = waiting.popleft()
+                loop, turns = waiting.pop(_next_turn([loop.fleet for loop, _ in waiting]))
                 with loop.fleet.turn():
                     going_on = next(turns, loop) is not loop
                 if going_on:
@@ -143,6 +146,15 @@ class Workshop:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def _next_turn(fleets: Sequence[Fleet]) -> int:
+    """Whose turn it is: the first whose steps are done. Small fleets so go on while a large one keeps the card busy."""
+    while True:
+        for at, fleet in enumerate(fleets):
+            if fleet.idle:
+                return at
+        time.sleep(POLL_SECONDS)
 
 
 def _refuse_other_path(fleet: Fleet, begun: HeaderRow) -> None:
