@@ -22,9 +22,9 @@ from creditscope.rules.linear_maps import linear_maps
 class FeedbackAlignment(CreditRule):
     """δ_in = δ_out·B in place of δ_out·W, B fixed and drawn with W's initial spread (Lillicrap et al. 2016).
 
-    The backward weight is swapped by a carrier on the unmodified module: the map sees stopgrad(x), and beside it a
-    path whose value is zero carries the error back through B. The head's own weights get their exact gradient;
-    out_ln, below the head, does not.
+    The backward weight is swapped by a carrier on the unmodified module: the map sees stopgrad(x), and beside it
+    B(x − stopgrad x), whose value is zero, carries the error back (for a linear layer, without computing that zero).
+    The head's own weights get their exact gradient; out_ln, below the head, does not.
 
     Args:
         exact_head: Whether the maps after the last block keep their true backward weight; then the skip path
@@ -124,7 +124,10 @@ def carriers(blocks: Blocks, feedback: Feedback) -> Iterator[None]:
 
     def after(inputs: list[Tensor], matrix: Tensor) -> Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor]:
         def hook(module: nn.Module, _: tuple[Any, ...], output: Tensor) -> Tensor:
-            return _Carrier.apply(output, inputs.pop(), matrix, module)  # type: ignore[no-untyped-call, no-any-return]
+            x = inputs.pop()
+            if isinstance(module, nn.Linear):
+                return _Carrier.apply(output, x, matrix)  # type: ignore[no-untyped-call, no-any-return]
+            return output + _apply(module, matrix, x - x.detach())
 
         return hook
 
@@ -139,24 +142,22 @@ def carriers(blocks: Blocks, feedback: Feedback) -> Iterator[None]:
 
 
 class _Carrier(torch.autograd.Function):
-    """A map's output as it is; what comes back to it goes to the map, and through another weight to its input."""
+    """A linear layer's output as it is; the error goes back to the layer, and through B to its input."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(output: Tensor, x: Tensor, matrix: Tensor, module: nn.Module) -> Tensor:
+    def forward(output: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
         return output.view_as(output)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, nn.Module], output: Tensor) -> None:
-        _, x, matrix, ctx.module = inputs
-        ctx.save_for_backward(x, matrix)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
-    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        x, matrix = ctx.saved_tensors
-        _, pullback = vjp(lambda x: _apply(ctx.module, matrix, x), x)  # type: ignore[misc]
-        return error, pullback(error)[0], None, None
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, Tensor, None]:
+        (matrix,) = ctx.saved_tensors
+        return error, error @ matrix, None
 
 
 def _apply(module: nn.Module, matrix: Tensor, x: Tensor) -> Tensor:
