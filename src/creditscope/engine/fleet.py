@@ -67,10 +67,17 @@ class Fleet:
         factory: Builds a run's model; called under the run's own seed.
         device: Where the stack lives.
         fused: Whether the credit of each group is compiled; the same values, and seconds a group until it runs.
+        traced: Whether it is traced, where training is long enough to win the time back.
     """
 
     def __init__(
-        self, specs: Sequence[RunSpec], data: Dataset, factory: Factory, device: torch.device, fused: bool = False
+        self,
+        specs: Sequence[RunSpec],
+        data: Dataset,
+        factory: Factory,
+        device: torch.device,
+        fused: bool = False,
+        traced: bool = True,
     ) -> None:
         self.specs = tuple(sorted(specs, key=fleet_order))
         self.spec = self.specs[0]
@@ -93,7 +100,8 @@ class Fleet:
         self.matrices = weight_matrices(self.task.blocks, self.parts)
         self.fused = fused
         assigners = [_assigner(group, self.task) for group in self.groups]
-        traced = fused or self.steps_per_epoch * (self.spec.epochs or 0) >= WORTH_TRACING
+        long = self.steps_per_epoch * (self.spec.epochs or 0) >= WORTH_TRACING
+        traced = fused or (traced and long)
         self._assign = [Traced(assign, compiled=fused) for assign in assigners] if traced else assigners
         self._lanes = Lanes(len(self.groups), device)
         # They are handed this fleet's methods at each call: a fleet that held them would outlive its last user.

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim.adamw import adamw
 
 from creditscope.records import OptimiserSpec
 
@@ -28,6 +30,26 @@ class Segment:
     trained: frozenset[str]
 
 
+class _Part(NamedTuple):
+    """What one segment hands to AdamW, each list in the order of ``names``; the tensors are views of the stack.
+
+    Args:
+        names: Names of the parameters that train.
+        params: The parameters.
+        first: First moments.
+        second: Second moments.
+        steps: How many steps each has done.
+        lr: The learning rate now.
+    """
+
+    names: list[str]
+    params: list[Tensor]
+    first: list[Tensor]
+    second: list[Tensor]
+    steps: list[Tensor]
+    lr: Tensor
+
+
 class FleetAdamW:
     """torch's fused AdamW on views of the stacked parameters.
 
@@ -45,44 +67,28 @@ class FleetAdamW:
         self.second: Stack = {name: torch.zeros_like(p) for name, p in params.items()}
         self.spec = spec
         self.segments = tuple(segments)
+        self._parts = [self._part(params, segment) for segment in self.segments]
+
+    def _part(self, params: Stack, segment: Segment) -> _Part:
+        names = [name for name in params if name in segment.trained]
         device = next(iter(params.values())).device
         # The fused kernel reads its learning rate as float32 on CUDA; elsewhere nothing need be rounded.
         exact = torch.float32 if device.type == "cuda" else torch.float64
-        self._views: list[tuple[str, Segment, Tensor]] = []
-        groups = []
-        for segment in self.segments:
-            views = [(name, segment, p[segment.start : segment.stop]) for name, p in params.items()]
-            views = [view for view in views if view[0] in segment.trained]
-            self._views += views
-            groups.append(
-                {"params": [p for _, _, p in views], "lr": torch.tensor(segment.lr, dtype=exact, device=device)}
-            )
-        self._optimiser = torch.optim.AdamW(
-            groups,
-            betas=spec.betas,
-            eps=spec.eps,
-            weight_decay=spec.weight_decay,
-            fused=True,
-            capturable=device.type == "cuda",
+        own, first, second = (
+            [stack[name][segment.start : segment.stop] for name in names] for stack in (params, self.first, self.second)
         )
-        for name, segment, view in self._views:
-            self._optimiser.state[view] = {
-                "step": torch.zeros((), device=device),
-                "exp_avg": self.first[name][segment.start : segment.stop],
-                "exp_avg_sq": self.second[name][segment.start : segment.stop],
-            }
+        steps = [torch.zeros((), device=device) for _ in names]
+        return _Part(names, own, first, second, steps, torch.tensor(segment.lr, dtype=exact, device=device))
 
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that a step changes besides the parameters."""
-        counts = [self._optimiser.state[view]["step"] for _, _, view in self._views]
-        return [*self.first.values(), *self.second.values(), *counts]
+        return [*self.first.values(), *self.second.values(), *(count for part in self._parts for count in part.steps)]
 
     @property
     def steps(self) -> Tensor:
         """Steps done."""
-        steps: Tensor = self._optimiser.state[self._views[0][2]]["step"]
-        return steps
+        return self._parts[0].steps[0]
 
     def schedule(self, factor: float) -> None:
         """Set every learning rate to its own base times a factor.
@@ -90,13 +96,14 @@ class FleetAdamW:
         Args:
             factor: From the schedule, 0..1.
         """
-        for segment, group in zip(self.segments, self._optimiser.param_groups, strict=True):
-            group["lr"].fill_(segment.lr * factor)
+        for segment, part in zip(self.segments, self._parts, strict=True):
+            part.lr.fill_(segment.lr * factor)
 
     def set_steps(self, steps: int) -> None:
         """Say how many steps were done, as after loading a checkpoint."""
-        for _, _, view in self._views:
-            self._optimiser.state[view]["step"].fill_(steps)
+        for part in self._parts:
+            for count in part.steps:
+                count.fill_(steps)
 
     def step(self, grads: Mapping[tuple[str, int], Tensor]) -> None:
         """One step of the segments that have gradients.
@@ -104,15 +111,27 @@ class FleetAdamW:
         Args:
             grads: By (parameter name, first run of the segment), stacked over the segment's runs.
         """
-        for name, segment, view in self._views:
-            grad = grads.get((name, segment.start))
-            if grad is not None and grad.stride() != view.stride():
-                # The fused kernels go through memory: what lies in another order would meet the wrong entries.
-                grad = torch.empty_like(view).copy_(grad)
-            view.grad = grad
-        self._optimiser.step()
-        for _, _, view in self._views:
-            view.grad = None
+        beta1, beta2 = self.spec.betas
+        for segment, part in zip(self.segments, self._parts, strict=True):
+            if (part.names[0], segment.start) not in grads:
+                continue
+            adamw(
+                part.params,
+                [_laid_like(p, grads[name, segment.start]) for name, p in zip(part.names, part.params, strict=True)],
+                part.first,
+                part.second,
+                [],
+                part.steps,
+                fused=True,
+                capturable=part.lr.is_cuda,
+                amsgrad=False,
+                beta1=beta1,
+                beta2=beta2,
+                lr=part.lr,
+                weight_decay=self.spec.weight_decay,
+                eps=self.spec.eps,
+                maximize=False,
+            )
 
     def last_update(self, name: str, run: int, lr: float) -> Tensor:
         """The last step of one run's parameter net of decay: −lr·m̂/(√v̂ + ε).
@@ -128,3 +147,8 @@ class FleetAdamW:
         second: Tensor = self.second[name][run] / (1 - beta2**steps)
         step: Tensor = first / (second.sqrt() + self.spec.eps) * -lr
         return step
+
+
+def _laid_like(p: Tensor, grad: Tensor) -> Tensor:
+    """A gradient in its parameter's order in memory: fused kernels would meet the wrong entries in another one."""
+    return grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)

@@ -60,11 +60,10 @@ class DirectFeedback(BlockRule):
         carried: dict[str, Tensor] = {}
         for width in {matrix.shape[1] for matrix in feedback.values()}:
             names = [name for name, matrix in feedback.items() if matrix.shape[1] == width]
-            signals = error @ torch.cat([feedback[name] for name in names], dim=1)
-            signals = signals.reshape(len(error), len(names), width)
+            signals = error @ torch.stack([feedback[name] for name in names])
             if self.credit_norm == "rms":
                 signals = signals / (signals.square().mean(2, keepdim=True).sqrt() + RMS_EPS)
-            carried |= dict(zip(names, signals.unbind(1), strict=True))
+            carried |= dict(zip(names, signals.unbind(), strict=True))
         return carried
 
     def exact(self, depth: int) -> tuple[bool, ...]:

@@ -24,14 +24,14 @@ from creditscope.sweeps.worker import Order, save_data
 # After Ctrl-C a process saves what it has; one that does not come back is ended.
 PATIENCE_SECONDS = 30.0
 # Seconds of training from which further processes are worth starting: each needs a few to begin.
-PROCESS_SECONDS = 12.0
+PROCESS_SECONDS = 20.0
 
 
 def process_count(workshop: Workshop, fleets: Sequence[Sequence[RunSpec]]) -> int:
     """How many processes train these fleets of our own models fastest on this machine's cores; 1: this one alone.
 
-    One stack on all threads is timed against a share of it on one thread. Fleets that were begun by several
-    processes go on in as many.
+    One stack on all threads is timed against a share of it on one thread, neither of them traced: that takes seconds,
+    and as much from both. Fleets that were begun by several processes go on in as many.
 
     Args:
         workshop: Where they would be trained.
@@ -48,7 +48,7 @@ def process_count(workshop: Workshop, fleets: Sequence[Sequence[RunSpec]]) -> in
         return 1
     members = max(new, key=len)
     count = min(cores, len(members))
-    whole = workshop.build(members)
+    whole = workshop.build(members, traced=False)
     steps = whole.steps_per_epoch * (whole.spec.epochs or 0)
     if count == 1 or steps < FEW_STEPS:
         return 1
@@ -58,7 +58,7 @@ def process_count(workshop: Workshop, fleets: Sequence[Sequence[RunSpec]]) -> in
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        share = step_seconds(workshop.build(members[::count]))
+        share = step_seconds(workshop.build(members[::count], traced=False))
     finally:
         torch.set_num_threads(threads)
     return count if share < together else 1

@@ -108,14 +108,15 @@ class Workshop:
             _refuse_other_path(fleet, begun)
         return FleetLoop(fleet, self.folder, self.on_row, self.progress)
 
-    def build(self, members: Sequence[RunSpec], fused: bool = False) -> Fleet:
+    def build(self, members: Sequence[RunSpec], fused: bool = False, traced: bool = True) -> Fleet:
         """A fleet at initialisation.
 
         Args:
             members: Its runs.
             fused: Whether it is compiled.
+            traced: Whether it is traced.
         """
-        return Fleet(members, self.load(members[0]), self.factory, self.device, fused)
+        return Fleet(members, self.load(members[0]), self.factory, self.device, fused, traced)
 
     def deal(self, members: Sequence[RunSpec], parts: int) -> list[Sequence[RunSpec]]:
         """Cut a fleet into parts of like work, a run to each in turn; one that was begun keeps its company.
