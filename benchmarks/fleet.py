@@ -75,8 +75,8 @@ def train_share(name: str, part: int, parts: int) -> None:
     fleet = Fleet(specs[part::parts], data, default_model, CPU)
     fleet.train_epoch(1, steps=3)
     print("ready", flush=True)
-    for _ in sys.stdin:
-        print(seconds(lambda: fleet.train_epoch(2, steps=steps), CPU) / steps, flush=True)
+    for epoch, _ in enumerate(sys.stdin, 2):
+        print(seconds(lambda epoch=epoch: fleet.train_epoch(epoch, steps=steps), CPU) / steps, flush=True)
 
 
 def compare(name: str, rounds: int, fused: bool) -> dict[str, list[float]]:
@@ -93,10 +93,10 @@ def compare(name: str, rounds: int, fused: bool) -> dict[str, list[float]]:
         run.steps(2)
     shares = [Share(name, part, cores) for part in range(cores)]
     took: dict[str, list[float]] = {"plain": [], **{way: [] for way in ways}, "processes": []}
-    for _ in range(rounds):
+    for epoch in range(2, rounds + 2):
         took["plain"].append(seconds(lambda: [run.steps(steps) for run in plain], CPU) / steps / len(specs))
         for way, fleet in ways.items():
-            spent = seconds(lambda fleet=fleet: fleet.train_epoch(2, steps=steps), CPU)
+            spent = seconds(lambda fleet=fleet, epoch=epoch: fleet.train_epoch(epoch, steps=steps), CPU)
             took[way].append(spent / steps / len(specs))
         for share in shares:
             share.go()
@@ -110,9 +110,9 @@ def chosen(name: str) -> str:
     """What the calibration picks, as ``sweeps.processes`` does, were the training long."""
     specs, data, _ = case(name)
     cores = torch.get_num_threads()
-    together = step_seconds(Fleet(specs, data, default_model, CPU))
+    together = step_seconds(Fleet(specs, data, default_model, CPU, traced=False))
     torch.set_num_threads(1)
-    apart = step_seconds(Fleet(specs[::cores], data, default_model, CPU))
+    apart = step_seconds(Fleet(specs[::cores], data, default_model, CPU, traced=False))
     torch.set_num_threads(cores)
     return "processes" if apart < together else "stacked"
 
