@@ -12,7 +12,7 @@ SCRIPT = "make_performance.py"
 BENCHMARKS = DOCS.parent / "benchmarks" / "results"
 # One command a results file; what a GPU is needed for says so in its file's name.
 COMMANDS = {
-    "card-h200": "python benchmarks/card.py --out benchmarks/results/card-h200.json",
+    "card-h200": "python benchmarks/card.py --runs 1,128 --rounds 2 --out benchmarks/results/card-h200.json",
     "paper-h200": "python benchmarks/paper.py --out benchmarks/results/paper-h200.json",
     "probes-h200": "python benchmarks/probes.py --device cuda --out benchmarks/results/probes-h200.json",
     "growth-h200": "python benchmarks/growth.py --device cuda --out benchmarks/results/growth-h200.json",

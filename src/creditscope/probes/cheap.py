@@ -14,6 +14,7 @@ from torch import Tensor
 from creditscope.blocks import Observation, published_index, view_signal, view_state
 from creditscope.probes.functional.norms import NormStats, norm_stats, vector_norms
 from creditscope.probes.functional.tokens import live_tokens
+from creditscope.probes.probe import by_state
 from creditscope.probes.probe import numbers as listed
 from creditscope.records.rows import Cosines, CosineStatus, Gamma, Norms
 
@@ -165,25 +166,33 @@ def epoch_fields(summary: Summary, exact: Sequence[bool]) -> dict[str, Any]:
 
 
 def _norms(vectors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([vector_norms(v) for v in vectors])
+    return by_state(vector_norms, vectors)
 
 
 def _pairing(signals: Sequence[Tensor], references: Sequence[Tensor], view: str) -> tuple[Tensor, Tensor]:
     """‖c‖ and ⟨c, g⟩ per state and sample: empty without credit, NaN where the two differ in shape."""
     n = len(references[0])
-    norms, inner = [references[0].new_zeros(0, n)], [references[0].new_zeros(0, n)]
-    for c, g in zip(signals, references, strict=bool(signals)):
-        if c.shape != g.shape:
-            norm = dot = g.new_full((n,), torch.nan)
-        else:
-            if g.ndim == 3 and view != "cls":
-                # Tokens that cannot reach the loss have no gradient to be aligned with.
-                c = torch.where(live_tokens(g).unsqueeze(-1), c, 0)
-            credit = view_signal(c, view).double()
-            norm, dot = vector_norms(credit), (credit * view_signal(g, view)).sum(-1)
-        norms.append(norm.double()[None])
-        inner.append(dot.double()[None])
-    return torch.cat(norms), torch.cat(inner)
+    if not signals:
+        none = references[0].new_zeros(0, n, dtype=torch.float64)
+        return none, none
+    paired = [(c, g) for c, g in zip(signals, references, strict=True) if c.shape == g.shape]
+    credit = [view_signal(_live(c, g, view), view) for c, g in paired]
+    found = iter(by_state(_norm_and_inner, credit, [view_signal(g, view) for _, g in paired]) if paired else ())
+    undefined = references[0].new_full((2, n), torch.nan, dtype=torch.float64)
+    rows = [next(found) if c.shape == g.shape else undefined for c, g in zip(signals, references, strict=True)]
+    norms, inner = torch.stack(rows, 1)
+    return norms, inner
+
+
+def _live(c: Tensor, g: Tensor, view: str) -> Tensor:
+    """Tokens that cannot reach the loss have no gradient to be aligned with."""
+    return torch.where(live_tokens(g).unsqueeze(-1), c, 0) if g.ndim == 3 and view != "cls" else c
+
+
+def _norm_and_inner(c: Tensor, g: Tensor) -> Tensor:
+    """‖c‖ and ⟨c, g⟩ of each sample, for states on a first axis."""
+    credit = c.double()
+    return torch.stack([vector_norms(credit), (credit * g).sum(-1)], 1)
 
 
 def _median_ratio(over: Tensor, under: Tensor) -> Tensor:

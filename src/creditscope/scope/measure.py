@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from creditscope.blocks import Batch, Params, Snapshot
 from creditscope.errors import BadInput, NotMeasured
@@ -16,7 +17,7 @@ from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.functional.movement import movement
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.probe import exact_twin, numbers
+from creditscope.probes.probe import by_state, exact_twin, numbers
 from creditscope.probes.streams import gaussian, stream
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
 from creditscope.records.provenance import now, provenance
@@ -169,7 +170,7 @@ def movement_of(subject: Subject, init: Params) -> Movement:
     blocks = subject.matrices
     names = [name for block in blocks for name in block]
     with torch.no_grad():
-        moved = numbers([movement(now_[name], init[name]) for name in names])
+        moved = numbers(by_state(vmap(movement), [now_[name] for name in names], [init[name] for name in names]))
     return Movement(
         weights=dict(zip(names, moved, strict=True)),
         blocks=blocks,
