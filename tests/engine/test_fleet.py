@@ -10,6 +10,7 @@ from cases.fleets import METHODS, features, images, spec
 
 from creditscope.data.order import epoch_order, stream
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.traced import Traced
 
 # Twenty steps of AdamW in float64: only the order of sums differs.
 EXACT = 1e-9
@@ -202,9 +203,11 @@ def test_the_dtype_is_the_runs_own():
     assert {p.dtype for p in made.params.values()} == {torch.float32}
 
 
-def test_a_fleet_goes_when_its_last_user_does():
-    """Its memory must be there for the next fleet at once, not when the collector comes by."""
-    made, _ = fleets.trained([spec("bp")], epochs=1)
+@pytest.mark.parametrize("epochs", [4, 400])
+def test_a_fleet_goes_when_its_last_user_does(epochs):
+    """Its memory must be there for the next fleet at once, not when the collector comes by: traced or not."""
+    made, _ = fleets.trained([spec("bp", epochs=epochs)], epochs=1)
+    assert isinstance(made._assign[0], Traced) == (epochs == 400)
     made.evaluate(), made.summaries(), made.movements()
     gone = weakref.ref(made)
     gc.disable()

@@ -85,6 +85,18 @@ def test_a_function_is_traced_once_for_its_shapes(monkeypatch):
     assert calls == ["run", False]
 
 
+def test_what_cannot_be_traced_is_called_and_said(caplog):
+    def function(x):
+        return x * float(x.sum())  # a number that the list would hold fast
+
+    with caplog.at_level("WARNING", logger="creditscope"):
+        traced = Traced(function)
+        assert [traced(torch.full((2,), value)).tolist() for value in (1.0, 2.0)] == [[2.0, 2.0], [8.0, 8.0]]
+    assert [record.getMessage() for record in caplog.records] == [
+        "tracing failed (RuntimeError): these runs train untraced, and slower"
+    ]
+
+
 def operations(listed):
     return [node.target for node in listed.graph.nodes if node.op == "call_function"]
 

@@ -1,5 +1,6 @@
 """Traced: a pure function of tensors, written down once as a plain list of operations and replayed without detours."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.dialect.common.cse_pass import CSEPass
 
+logger = logging.getLogger("creditscope")
 _aten = torch.ops.aten
 
 
@@ -30,9 +32,18 @@ class Traced:
     def __call__(self, *args: Any) -> Any:
         """The function's value."""
         if self._traced is None:
-            listed = simplify(make_fx(self._function)(*args))
-            self._traced = torch.compile(listed, dynamic=False) if self._compiled else listed
+            self._traced = self._trace(args)
         return self._traced(*args)
+
+    def _trace(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        try:
+            listed = simplify(make_fx(self._function)(*args))
+        except Exception as error:  # a user's model may hold what cannot be traced, and training does not need it
+            if self._compiled:
+                raise
+            logger.warning("tracing failed (%s): these runs train untraced, and slower", type(error).__name__)
+            return self._function
+        return torch.compile(listed, dynamic=False) if self._compiled else listed
 
 
 def simplify(listed: GraphModule) -> GraphModule:
