@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import creditscope as cs
 from creditscope.errors import BadInput
 from creditscope.scope import backward_credit, rule_credit
+from creditscope.scope.subject import Subject
 
 FAST = {"redraws": 0, "directions": 1}
 
@@ -238,3 +239,19 @@ def test_one_output_has_no_argmax():
     assert log.epochs[0].test_accuracy is None
     assert log.spec.classes is None
     assert log.epochs[0].reference is not None
+
+
+def test_blocks_without_a_matrix_have_none_that_moved():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(4))
+
+        def forward(self, h):
+            return h * self.gain
+
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(Scale(), Scale()), nn.Linear(4, 2))
+    init = {name: p.detach().clone() for name, p in model.named_parameters()}
+    x, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
+    moved = Subject.of(model, ["1.0", "1.1"], (x, y), None, None, None, 0).movement(init)
+    assert (moved.weights, moved.blocks, moved.trainable) == ({}, [[], []], [True, True])

@@ -34,7 +34,7 @@ from creditscope.engine.step import (
 )
 from creditscope.engine.traced import Traced
 from creditscope.probes.cheap import SampleNumbers, Summary, sample_numbers, summarise
-from creditscope.probes.functional.movement import movement
+from creditscope.probes.functional.movement import movements
 from creditscope.records import RunSpec
 
 EVAL_CHUNK = 500
@@ -261,7 +261,7 @@ class Fleet:
 
     def _movements(self) -> Tensor:
         names = [name for block in self.matrices for name in block]
-        return torch.stack([vmap(movement)(self.params[name], self.init[name]) for name in names])
+        return torch.stack([movements(self.params[name], self.init[name]) for name in names])
 
     def snapshot(self, run: int, epoch: int) -> Snapshot:
         """One run as the probes see it.

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from creditscope.blocks import Batch, Params, Snapshot
 from creditscope.errors import BadInput, NotMeasured
@@ -15,13 +14,11 @@ from creditscope.probes.cheap import SampleNumbers, epoch_fields, sample_numbers
 from creditscope.probes.dear import measure_dear
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
-from creditscope.probes.functional.movement import movement
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.probe import by_state, exact_twin, numbers
+from creditscope.probes.probe import exact_twin
 from creditscope.probes.streams import gaussian, stream
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
 from creditscope.records.provenance import now, provenance
-from creditscope.records.rows import Movement
 from creditscope.scope.credit import BackwardCredit
 from creditscope.scope.growth import per_element, sums_before_normalisers
 from creditscope.scope.probe_data import PROBE_BATCH
@@ -159,25 +156,6 @@ def dear_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int
     return row.model_copy(update={"null": null, "not_measured": reasons})
 
 
-def movement_of(subject: Subject, init: Params) -> Movement:
-    """How far each weight matrix of the blocks moved.
-
-    Args:
-        subject: The model.
-        init: Parameters at initialisation.
-    """
-    now_ = dict(subject.model.named_parameters())
-    blocks = subject.matrices
-    names = [name for block in blocks for name in block]
-    with torch.no_grad():
-        moved = numbers(by_state(vmap(movement), [now_[name] for name in names], [init[name] for name in names]))
-    return Movement(
-        weights=dict(zip(names, moved, strict=True)),
-        blocks=blocks,
-        trainable=subject.trainable,
-    )
-
-
 def epoch_row(subject: Subject, looked: Looked, init: Params | None, epoch: int, **given: Any) -> EpochRow:
     """The epoch row of one look.
 
@@ -188,7 +166,7 @@ def epoch_row(subject: Subject, looked: Looked, init: Params | None, epoch: int,
         epoch: Epochs done.
         given: Further fields.
     """
-    moved = movement_of(subject, init) if init is not None else None
+    moved = subject.movement(init) if init is not None else None
     return EpochRow(epoch=epoch, movement=moved, **looked.fields, **given)
 
 

@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from creditscope.blocks import Batch, CreditRule, Feedback, Params, Snapshot, Task
 from creditscope.blocks.cut import Where
 from creditscope.errors import BadInput
+from creditscope.probes.functional.movement import movements
+from creditscope.probes.probe import by_state, numbers
 from creditscope.records.method import TrainLast
+from creditscope.records.rows import Movement
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
 from creditscope.scope.found import device_of, spared_gradients
 from creditscope.scope.growth import ends_in_normaliser
@@ -128,14 +131,24 @@ class Subject:
         depth = self.task.blocks.depth
         return isinstance(self.credit, RuleCredit) and all(self.credit.rule.exact(depth))
 
-    @property
-    def matrices(self) -> list[list[str]]:
-        """Names of each block's weight matrices: no biases, no norm gains, nothing fixed in a block that trains."""
-        flags = {name: p.requires_grad for name, p in self.model.named_parameters() if p.ndim > 1}
-        return [
+    def movement(self, init: Params) -> Movement:
+        """How far each block's weight matrices moved: no biases, no norm gains, nothing fixed in a block that trains.
+
+        Args:
+            init: Parameters at initialisation.
+        """
+        named = dict(self.model.named_parameters())
+        trainable = self._trainable(named)
+        flags = {name: p.requires_grad for name, p in named.items() if p.ndim > 1}
+        blocks = [
             [n for n, trains in flags.items() if n.startswith(f"{block}.") and trains in (True, any_trains)]
-            for block, any_trains in zip(self.names, self.trainable, strict=True)
+            for block, any_trains in zip(self.names, trainable, strict=True)
         ]
+        names = [name for block in blocks for name in block]
+        with torch.no_grad():
+            pairs = [[stack[name] for name in names] for stack in (named, init)]
+            moved = numbers(by_state(movements, *pairs)) if names else []
+        return Movement(weights=dict(zip(names, moved, strict=True)), blocks=blocks, trainable=trainable)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,8 +158,12 @@ class Subject:
     @property
     def trainable(self) -> list[bool]:
         """Whether each block holds a parameter that requires a gradient."""
-        named = list(self.model.named_parameters())
-        return [any(p.requires_grad for name, p in named if name.startswith(f"{block}.")) for block in self.names]
+        return self._trainable(dict(self.model.named_parameters()))
+
+    def _trainable(self, named: Params) -> list[bool]:
+        return [
+            any(p.requires_grad for name, p in named.items() if name.startswith(f"{block}.")) for block in self.names
+        ]
 
     @property
     def train_last(self) -> TrainLast | None:

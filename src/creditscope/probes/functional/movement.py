@@ -6,6 +6,22 @@ import torch
 from torch import Tensor
 
 
+def movements(theta: Tensor, theta0: Tensor) -> Tensor:
+    """``movement`` of each entry of the first axis.
+
+    Args:
+        theta: Matrices now.
+        theta0: The same at initialisation.
+    """
+    now, start = theta.double().flatten(1), theta0.double().flatten(1)
+    size = start.square().sum(1)
+    some = size > 0
+    divisor = torch.where(some, size, 1.0)
+    factor = (now * start).sum(1) / divisor  # 0 from a zero start
+    rest = torch.linalg.vector_norm(now - factor[:, None] * start, dim=1)
+    return torch.where(some, rest / divisor.sqrt(), torch.where(rest > 0, math.inf, math.nan))
+
+
 def movement(theta: Tensor, theta0: Tensor) -> Tensor:
     """min_c ‖θ − c·θ(0)‖/‖θ(0)‖ in float64; from a zero start infinite, or NaN while still zero.
 
@@ -13,9 +29,4 @@ def movement(theta: Tensor, theta0: Tensor) -> Tensor:
         theta: The matrix now.
         theta0: The matrix at initialisation.
     """
-    now, start = theta.double().flatten(), theta0.double().flatten()
-    size = start.square().sum()
-    factor = torch.where(size > 0, (now * start).sum() / torch.where(size > 0, size, 1.0), 0.0)
-    rest = torch.linalg.vector_norm(now - factor * start)
-    zero_start = torch.where(rest > 0, math.inf, math.nan)
-    return torch.where(size > 0, rest / torch.where(size > 0, size, 1.0).sqrt(), zero_start)
+    return movements(theta[None], theta0[None])[0]
