@@ -19,10 +19,9 @@ $ creditscope reproduce paper --device cuda --out paper
 
 """
 # To be dropped when the runs are made again.
-OLDER = (
-    "These logs are older than the tracing of a fleet's credit\nand the batching of the dear probes: the section on the "
-    "ResMLP runs by themselves was measured after both."
-)
+OLDER = """\
+These logs are older than the tracing of a fleet's credit
+and the batching of the dear probes: the section on the ResMLP runs by themselves was measured after both."""
 
 
 @cache

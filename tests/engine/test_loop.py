@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,9 +11,13 @@ import torch
 from cases import fleets
 from cases.fleets import features, spec
 
+from creditscope.engine import checkpoint as checkpoint_module
+from creditscope.engine import loop as loop_module
+from creditscope.engine.checkpoint import FleetState, read_checkpoint
+from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop
 from creditscope.engine.step import schedule_factor
-from creditscope.errors import BadFile
+from creditscope.errors import BadFile, CannotWrite
 from creditscope.probes.functional.movement import movement
 from creditscope.records import ProbeSpec, RunLog
 from creditscope.sweeps.local import Quiet
@@ -284,3 +290,73 @@ def test_checkpoints_are_not_written_more_often_than_said(tmp_path, monkeypatch)
     assert saved[-1] == 4
     assert saved[:-1]
     assert len(saved) < 5
+
+
+class Beside:
+    """A pool of one thread that tells what it was given."""
+
+    def __init__(self):
+        self.pool = ThreadPoolExecutor(1)
+        self.given = []
+
+    def submit(self, *work):
+        self.given.append(work[0].__self__.epoch)
+        return self.pool.submit(*work)
+
+
+def written_beside(folder, specs, saves):
+    made = FleetLoop(fleets.fleet(specs), folder, lambda header, row: None, Quiet())
+    made._writer = saves
+    made.run(resume=False)
+    return made
+
+
+def test_checkpoints_written_beside_the_training_are_those_written_at_once(tmp_path, monkeypatch):
+    """As on a card: each is the state at its own boundary, though training has gone on."""
+    monkeypatch.setattr(loop_module, "CHECKPOINT_SECONDS", 0.0)
+    for kind in ("beside", "at-once"):
+        (tmp_path / kind).mkdir()
+    saves = Beside()
+    written_beside(tmp_path / "beside", RUNS, saves)
+    assert saves.given == [1, 2, 3, 4]
+    loop(tmp_path / "at-once", RUNS)
+    for one in RUNS:
+        ours, theirs = (
+            read_checkpoint(tmp_path / kind / f"{one.run_id}.safetensors") for kind in ("beside", "at-once")
+        )
+        assert ours[1] == theirs[1]
+        assert ours[0].keys() == theirs[0].keys()
+        assert all(torch.equal(ours[0][name], theirs[0][name]) for name in ours[0])
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop_module, "CHECKPOINT_SECONDS", 0.0)
+    trained, saved = [], []
+    gate = threading.Event()
+    save, train = FleetState.save, Fleet.train_epoch
+
+    def slow(state, folder):
+        assert gate.wait(60)
+        saved.append((state.epoch, tuple(trained)))
+        save(state, folder)
+
+    def told(fleet, epoch, *rest):
+        trained.append(epoch)
+        if epoch == 2:
+            gate.set()
+        return train(fleet, epoch, *rest)
+
+    monkeypatch.setattr(FleetState, "save", slow)
+    monkeypatch.setattr(Fleet, "train_epoch", told)
+    written_beside(tmp_path, RUNS[:1], ThreadPoolExecutor(1))
+    assert saved[0][0] == 1
+    assert 2 in saved[0][1], "the first checkpoint was waited for before the second epoch"
+
+
+def test_a_checkpoint_that_cannot_be_written_beside_is_said(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_module, "write_atomic", full)
+    with pytest.raises(CannotWrite, match="No space left on device"):
+        written_beside(tmp_path, RUNS[:1], ThreadPoolExecutor(1))

@@ -43,6 +43,15 @@ class FleetState:
         self._fleet = fleet
         stacks = {"param": fleet.params, "first": fleet.optimiser.first, "second": fleet.optimiser.second}
         self._stacks = {kind: {n: t.clone() for n, t in stack.items()} for kind, stack in stacks.items()}
+        # These never change; a copy of the state need not hold another of them.
+        self._stacks["init"] = fleet.init
+        self._feedback = [fleet.feedback_of(run) for run in range(len(fleet.specs))]
+        self._threads = torch.get_num_threads()  # asked from another thread the answer is another
+
+    def fetch(self) -> None:
+        """Bring all of it to the host: from then on ``save`` asks nothing of the device, and any thread may do it."""
+        self._stacks = {kind: _on_host(stack) for kind, stack in self._stacks.items()}
+        self._feedback = [_on_host(own) for own in self._feedback]
 
     def save(self, folder: Path) -> None:
         """Write every run's file, each whole or not at all.
@@ -69,17 +78,20 @@ class FleetState:
         fleet = self._fleet
         spec = fleet.specs[run]
         tensors = {f"{kind}/{n}": t[run] for kind, stack in self._stacks.items() for n, t in stack.items()}
-        tensors |= {f"init/{n}": t[run] for n, t in fleet.init.items()}
-        tensors |= {f"feedback/{n}": t for n, t in fleet.feedback_of(run).items()}
+        tensors |= {f"feedback/{n}": t for n, t in self._feedback[run].items()}
         metadata = {
             "spec": spec.model_dump_json(),
             "epoch": str(self.epoch),
             "step": str(self.epoch * fleet.steps_per_epoch),
             "rng": json.dumps({"seed": spec.seed, "streams": "sha256(seed/name/epoch)", "next_epoch": self.epoch + 1}),
             "fleet": json.dumps([s.run_id for s in fleet.specs]),
-            "threads": str(torch.get_num_threads()),
+            "threads": str(self._threads),
         }
-        return encode_checkpoint({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
+        return encode_checkpoint({name: t.contiguous() for name, t in _on_host(tensors).items()}, metadata)
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
 
 def encode_checkpoint(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:

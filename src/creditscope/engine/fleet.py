@@ -132,9 +132,10 @@ class Fleet:
         return self._stream is None or bool(self._stream.query())
 
     def wait(self) -> None:
-        """Until the device has done all it was asked for."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        """Until the device has done all that this fleet asked it for; others may be at work there."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self.device).synchronize()
+            self._stream.synchronize()
 
     def rewind(self) -> None:
         """Back to initialisation, as after a calibration."""

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,6 +58,8 @@ class FleetLoop:
         self.active = set(range(len(fleet.specs)))
         self.began = time.monotonic()
         self.saved_at = time.monotonic()
+        self._writer = ThreadPoolExecutor(1, "checkpoints") if fleet.device.type == "cuda" else None
+        self._writing: Future[None] | None = None
 
     def run(self, resume: bool) -> None:
         """Train to the end, from the newest checkpoint where there is one.
@@ -64,11 +67,16 @@ class FleetLoop:
         Args:
             resume: Whether logs of these runs may exist; their rows past the checkpoint are dropped.
         """
-        for _ in self.turns(resume):
-            pass
+        try:
+            for _ in self.turns(resume):
+                pass
+        finally:
+            self.written()
 
     def turns(self, resume: bool) -> Generator[None, None, None]:
         """The same, handing over after the steps of each epoch were asked for: a card goes on while others have a turn.
+
+        Its last checkpoint may still be on its way when it ends: ``written`` waits for it.
 
         Args:
             resume: As in ``run``.
@@ -91,12 +99,27 @@ class FleetLoop:
                 self._measure(epoch, loss, began)
                 boundary = FleetState(self.fleet, epoch)
                 if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS and epoch < epochs:
-                    boundary.save(self.folder)
+                    self._save(boundary)
                     self.saved_at = time.monotonic()
         finally:
             # On a stop as on the end: the last epoch boundary is what a resume goes on from.
             self.fleet.wait()
+            self._save(boundary)
+
+    def _save(self, boundary: FleetState) -> None:
+        """Write a checkpoint: beside the training where that is a card's work, else at once."""
+        self.written()
+        if self._writer is None:
             boundary.save(self.folder)
+        else:
+            boundary.fetch()
+            self._writing = self._writer.submit(boundary.save, self.folder)
+
+    def written(self) -> None:
+        """Wait for the checkpoint that is being written; what went wrong with it is raised here."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
 
     def _reopen_logs(self, epoch: int) -> None:
         """Bring every log back to the checkpoint's epoch; a run that ended by then stays ended.

@@ -89,6 +89,7 @@ class Workshop:
             for members in wave:
                 stack.enter_context(self._threads(members))
                 loop = self._loop(members)
+                stack.callback(loop.written)  # after its turns are closed, which saves where they stand
                 waiting.append((loop, stack.enter_context(closing(loop.turns(self.resume)))))
             while waiting:
                 loop, turns = waiting.pop(_next_turn([loop.fleet for loop, _ in waiting]))
