@@ -186,7 +186,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(spec, undisturbed, tmp_
     driver.send_signal(signal.SIGINT)
     since = time.monotonic()
     _, error = driver.communicate(timeout=20)
-    assert driver.returncode == 130
+    assert driver.returncode == 130, error
     assert "stopped; what was logged is kept, and --resume goes on with it" in error
     assert all(status == ["finished"] for status in ends(tmp_path).values())
     finish(start(spec, *FLEETS, "--resume", "--out", tmp_path))

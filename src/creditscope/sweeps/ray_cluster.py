@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import ModuleType, TracebackType
 from typing import Any, Self
@@ -82,9 +81,8 @@ class RayFleets:
     ) -> None:
         if self._ray is None:
             return
-        for ref in self._jobs:
-            with suppress(Exception):
-                self._ray.cancel(ref, force=True)
+        # Ray ends the tasks of a driver that leaves. They are not cancelled one by one: a task that ends while it is
+        # being cancelled takes the driver down with it, with a trace of Ray's own.
         self._jobs.clear()
         self._ray.shutdown()
 
