@@ -18,7 +18,7 @@ from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop
 from creditscope.engine.step import schedule_factor
 from creditscope.errors import BadFile, CannotWrite
-from creditscope.probes.functional.movement import movement
+from creditscope.probes.functional.movement import movements
 from creditscope.records import ProbeSpec, RunLog
 from creditscope.sweeps.local import Quiet
 
@@ -119,7 +119,7 @@ def test_scores_movement_and_correct_bits_are_those_of_the_last_weights(logs):
     assert moved.trainable == [False, True, True]
     assert moved.blocks[1] == ["blocks.1.branch.1.weight", "blocks.1.branch.3.weight"]
     for name, value in moved.weights.items():
-        assert value == pytest.approx(float(movement(made.params[name][0], made.init[name][0])), abs=1e-9)
+        assert value == pytest.approx(float(movements(made.params[name], made.init[name])[0]), abs=1e-9)
     assert moved.weights["blocks.0.branch.1.weight"] == 0
     assert moved.weights["blocks.1.branch.1.weight"] > 1e-4
 

@@ -3,7 +3,7 @@
 from creditscope.blocks.cut import Blocks, Params, Pass
 from creditscope.blocks.observe import Observation, observe
 from creditscope.blocks.rule import Batch, Credit, CreditRule, Feedback, LossFn, Spread, Task, published_index
-from creditscope.blocks.snapshot import Snapshot
+from creditscope.blocks.snapshot import Snapshot, are_finite
 from creditscope.blocks.views import VIEWS, view_signal, view_state
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Snapshot",
     "Spread",
     "Task",
+    "are_finite",
     "observe",
     "published_index",
     "view_signal",

@@ -1,6 +1,6 @@
 """Snapshot: all that a probe may see of one run at one moment. Each quantity is computed when first asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -81,9 +81,8 @@ class Snapshot:
     @cached_property
     def first_broken(self) -> int | None:
         """The first state with an entry that is not finite on some probe sample, or None."""
-        # The outermost entries are NaN where any is: one answer from the device for all states.
-        ends = torch.stack([torch.stack(h.aminmax()) for h in self.seen.states])
-        return next((level for level, fine in enumerate(ends.isfinite().all(dim=1).tolist()) if not fine), None)
+        fine = are_finite(self.seen.states).tolist()
+        return fine.index(False) if False in fine else None
 
     @cached_property
     def tail_losses(self) -> tuple[Tensor, ...]:
@@ -184,6 +183,16 @@ class Snapshot:
             probe=probe,
             train=cast_batch(self.train),
         )
+
+
+def are_finite(states: Sequence[Tensor]) -> Tensor:
+    """Per state, whether every entry is finite: one answer from the device for all.
+
+    Args:
+        states: Tensors of any shapes.
+    """
+    # The outermost entries are NaN where any is.
+    return torch.stack([torch.stack(h.aminmax()) for h in states]).isfinite().all(dim=1)
 
 
 def _join(parts: list[Observation]) -> Observation:

@@ -46,7 +46,7 @@ def estimate(fleet: Fleet) -> Estimate:
     for group in fleet.groups:
         each = _seconds(fleet, partial(_dear, fleet, group.start))
         probe += each * sum(_dear_count(fleet, run, epochs) for run in range(group.start, group.stop))
-    return Estimate(step * fleet.steps_per_epoch * epochs, measure * (epochs + 1), probe)
+    return Estimate(step * fleet.planned_steps, measure * (epochs + 1), probe)
 
 
 def step_seconds(fleet: Fleet) -> float:

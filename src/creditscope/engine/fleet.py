@@ -1,9 +1,9 @@
 """Fleet: many runs of equal shapes trained as one stack. Only this room knows the run axis.
 
-Runs are ordered so that each rule is one neighbouring group (on a CPU its frozen twins another, whose blocks need no
-gradient), mapped by one ``vmap``; λ, learning rates, masks and seeds differ freely inside it. Everything random is
-drawn outside, per run, from named seed streams, so a run depends on its own seed alone: alone and in company its
-parameters agree over 20 steps to 1e-4 of their size in float32, where only the order of sums differs.
+Runs are ordered so that each rule is one neighbouring group (its frozen twins another where arithmetic is the bound),
+mapped by one ``vmap``; λ, learning rates, masks and seeds differ freely inside it. Everything random is drawn outside,
+per run, from named seed streams, so a run depends on its own seed alone: alone and in company its parameters agree over
+20 steps to 1e-4 of their size in float32, where only the order of sums differs.
 """
 
 import contextlib
@@ -100,8 +100,7 @@ class Fleet:
         self.matrices = weight_matrices(self.task.blocks, self.parts)
         self.fused = fused
         assigners = [_assigner(group, self.task) for group in self.groups]
-        long = self.steps_per_epoch * (self.spec.epochs or 0) >= WORTH_TRACING
-        traced = fused or (traced and long)
+        traced = fused or (traced and self.planned_steps >= WORTH_TRACING)
         self._assign = [Traced(assign, compiled=fused) for assign in assigners] if traced else assigners
         self._lanes = Lanes(len(self.groups), device)
         # They are handed this fleet's methods at each call: a fleet that held them would outlive its last user.
@@ -150,6 +149,11 @@ class Fleet:
     def steps_per_epoch(self) -> int:
         """Optimiser steps in an epoch."""
         return self.draws.steps
+
+    @property
+    def planned_steps(self) -> int:
+        """Optimiser steps of the whole training."""
+        return self.steps_per_epoch * (self.spec.epochs or 0)
 
     def train_epoch(self, epoch: int, on_step: Callable[[], None] = lambda: None, steps: int | None = None) -> Tensor:
         """Train every run for one epoch.

@@ -23,6 +23,7 @@ from creditscope.probes.probe import (
     by_state,
     credit_in_view,
     credits_in_view,
+    entries_at_once,
     exact_twin,
     lists,
     references_in_view,
@@ -142,7 +143,7 @@ def redraw(snapshot: Snapshot, name: str, redraws: int, entries: int) -> Iterato
     like = next(iter(snapshot.params.values()))
     generator = stream(snapshot.seed, snapshot.epoch, name, like.device)
     spreads = snapshot.spreads
-    bound = _entries_at_once(like)
+    bound = entries_at_once(like, _ENTRIES_CPU, _SHARE_GPU)
     size = max(1, bound // (entries + sum(math.prod(shape) for shape, _ in spreads.values())))
     for start in range(0, redraws, size):
         count = min(size, redraws - start)
@@ -153,13 +154,6 @@ def redraw(snapshot: Snapshot, name: str, redraws: int, entries: int) -> Iterato
                 for key, (shape, sd) in spreads.items()
             },
         )
-
-
-def _entries_at_once(like: Tensor) -> int:
-    if not like.is_cuda:
-        return _ENTRIES_CPU
-    memory = torch.cuda.get_device_properties(like.device).total_memory
-    return int(_SHARE_GPU * memory) // like.element_size()
 
 
 def redrawn_cosines(

@@ -22,6 +22,7 @@ from creditscope.probes.probe import (
     Probe,
     by_state,
     credits_in_view,
+    entries_at_once,
     exact_twin,
     lists,
     references_in_view,
@@ -86,7 +87,7 @@ class RhoProbe(Probe):
         for rows in _chunks(len(h), (_ENTRIES_GPU if g.is_cuda else ENTRIES) // (m * g.shape[1])):
             directions = units(gaussian((len(h[rows]), m, g.shape[1]), generator))[0]
             predicted.append(predicted_changes(signals[:, rows], directions, step))
-            for part in _chunks(len(directions), _at_once(h) // (m * math.prod(shape))):
+            for part in _chunks(len(directions), entries_at_once(h, ENTRIES, _SHARE_GPU) // (m * math.prod(shape))):
                 steps = lift(step * directions[part].flatten(0, 1), shape, twin.view)
                 moved = h[rows][part].repeat_interleave(m, dim=0) + steps
                 del steps  # as large as what the tail is about to need
@@ -130,7 +131,7 @@ def _changes(twin: Snapshot, level: int, given: list[Tensor], size: Tensor) -> T
     steps, defined = nudge_step(torch.stack([*given, noise], dim=1), size)
     m, shape = steps.shape[1], tuple(h.shape[1:])
     after = []
-    for rows in _chunks(len(h), _at_once(h) // (m * math.prod(shape))):
+    for rows in _chunks(len(h), entries_at_once(h, ENTRIES, _SHARE_GPU) // (m * math.prod(shape))):
         moved = h[rows].repeat_interleave(m, dim=0) + lift(steps[rows].flatten(0, 1), shape, twin.view)
         after.append(twin.tail_loss(level, moved, y[rows].repeat_interleave(m, dim=0), x=x[rows]).reshape(-1, m))
     return mean_change(before, torch.cat(after).T, defined.all(dim=1))
@@ -160,14 +161,6 @@ def _three(values: Tensor, twin: Snapshot) -> tuple[Tensor, Tensor, Tensor]:
     if values.shape[1] == 3:
         return values[:, 0], reference, random
     return reference if all(twin.exact) else torch.full_like(reference, math.nan), reference, random
-
-
-def _at_once(like: Tensor) -> int:
-    """Entries of perturbed states held at once; what a tail makes of them is about ten times more."""
-    if not like.is_cuda:
-        return ENTRIES
-    memory = torch.cuda.get_device_properties(like.device).total_memory
-    return int(_SHARE_GPU * memory) // like.element_size()
 
 
 def _chunks(n: int, size: int) -> Iterator[slice]:

@@ -143,6 +143,20 @@ def _together(like: Tensor) -> int:
     return _TOGETHER_GPU if like.is_cuda else _TOGETHER_CPU
 
 
+def entries_at_once(like: Tensor, on_cpu: int, share: float) -> int:
+    """Entries that may be held at once: so many on a CPU, on a card a share of its memory.
+
+    Args:
+        like: A tensor of their kind and on their device.
+        on_cpu: How many on a CPU.
+        share: Of a card's memory.
+    """
+    if not like.is_cuda:
+        return on_cpu
+    memory = torch.cuda.get_device_properties(like.device).total_memory
+    return int(share * memory) // like.element_size()
+
+
 def numbers(values: Tensor | Sequence[Tensor]) -> list[float | None]:
     """A list for a row: NaN, which stands for undefined in our maths, becomes None.
 

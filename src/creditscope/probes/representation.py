@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from creditscope.blocks import Batch, Snapshot, view_state
+from creditscope.blocks import Batch, Snapshot, are_finite, view_state
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.participation import participation_ratio
 from creditscope.probes.functional.ridge import ridge_accuracy
@@ -41,7 +41,7 @@ class ReadoutProbe(Probe):
         def accuracy(fit: Tensor, test: Tensor) -> Tensor:
             return ridge_accuracy(fit, labels[0], test, labels[1], snapshot.task.outputs)
 
-        broken = ~torch.stack([torch.stack(h.aminmax()) for h in (*fit, *test)]).isfinite().all(dim=1)
+        broken = ~are_finite([*fit, *test])
         values, *marks = lists(by_state(accuracy, fit, test), *broken.double().chunk(2))
         for level, (in_fit, in_test) in enumerate(zip(*marks, strict=True)):
             if in_fit or in_test:

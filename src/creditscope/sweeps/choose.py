@@ -23,8 +23,7 @@ def pays_to_fuse(fleet: Fleet, seconds: float) -> bool:
     """
     if shutil.which("g++") is None:  # the compiler's compiler
         return False
-    training = seconds * fleet.steps_per_epoch * (fleet.spec.epochs or 0)
-    return FUSING_SAVES * training > FUSING_SECONDS[fleet.device.type] * len(fleet.groups)
+    return FUSING_SAVES * seconds * fleet.planned_steps > FUSING_SECONDS[fleet.device.type] * len(fleet.groups)
 
 
 def best_fleet(build: Callable[[bool], Fleet], say: Callable[[str], None]) -> Fleet:
@@ -35,7 +34,7 @@ def best_fleet(build: Callable[[bool], Fleet], say: Callable[[str], None]) -> Fl
         say: Hears, in one line, when compiling was tried and failed.
     """
     plain = build(False)
-    if plain.steps_per_epoch * (plain.spec.epochs or 0) < FEW_STEPS:
+    if plain.planned_steps < FEW_STEPS:
         return plain
     seconds = step_seconds(plain)
     plain.rewind()

@@ -49,11 +49,10 @@ def process_count(workshop: Workshop, fleets: Sequence[Sequence[RunSpec]]) -> in
     members = max(new, key=len)
     count = min(cores, len(members))
     whole = workshop.build(members, traced=False)
-    steps = whole.steps_per_epoch * (whole.spec.epochs or 0)
-    if count == 1 or steps < FEW_STEPS:
+    if count == 1 or whole.planned_steps < FEW_STEPS:
         return 1
     together = step_seconds(whole)
-    if together * steps < PROCESS_SECONDS:
+    if together * whole.planned_steps < PROCESS_SECONDS:
         return 1
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -5,7 +5,12 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from creditscope.probes.functional.movement import movement
+from creditscope.probes.functional.movement import movements
+
+
+def movement(theta, theta0):
+    """Of one matrix."""
+    return movements(theta[None], theta0[None])[0]
 
 
 def test_the_nearest_multiple_of_the_start_is_found() -> None:
@@ -34,7 +39,7 @@ def test_from_a_zero_start() -> None:
     assert math.isnan(movement(torch.zeros(2), torch.zeros(2)))
 
 
-def test_it_maps_over_runs() -> None:
+def test_it_is_one_value_a_matrix_of_the_stack() -> None:
     start, now = torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(0))
-    mapped = torch.func.vmap(movement)(now, start)
+    mapped = movements(now, start)
     np.testing.assert_allclose(mapped, [float(movement(a, b)) for a, b in zip(now, start, strict=True)], rtol=1e-12)

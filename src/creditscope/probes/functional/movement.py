@@ -7,11 +7,14 @@ from torch import Tensor
 
 
 def movements(theta: Tensor, theta0: Tensor) -> Tensor:
-    """``movement`` of each entry of the first axis.
+    """min_c ‖θ − c·θ(0)‖/‖θ(0)‖ in float64; from a zero start infinite, or NaN while still zero.
 
     Args:
-        theta: Matrices now.
+        theta: Matrices now, stacked on the first axis.
         theta0: The same at initialisation.
+
+    Returns:
+        One value a matrix.
     """
     now, start = theta.double().flatten(1), theta0.double().flatten(1)
     size = start.square().sum(1)
@@ -20,13 +23,3 @@ def movements(theta: Tensor, theta0: Tensor) -> Tensor:
     factor = (now * start).sum(1) / divisor  # 0 from a zero start
     rest = torch.linalg.vector_norm(now - factor[:, None] * start, dim=1)
     return torch.where(some, rest / divisor.sqrt(), torch.where(rest > 0, math.inf, math.nan))
-
-
-def movement(theta: Tensor, theta0: Tensor) -> Tensor:
-    """min_c ‖θ − c·θ(0)‖/‖θ(0)‖ in float64; from a zero start infinite, or NaN while still zero.
-
-    Args:
-        theta: The matrix now.
-        theta0: The matrix at initialisation.
-    """
-    return movements(theta[None], theta0[None])[0]
