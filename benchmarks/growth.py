@@ -68,27 +68,27 @@ def specs_of(settings: dict[str, int], method: str, data: Dataset) -> list[RunSp
 def live(specs: list[RunSpec], data: Dataset, device: torch.device, steps: int) -> float:
     """Build a fleet and do all that it does in two epochs; seconds a run-step of the second."""
     fleet = Fleet(specs, data, default_model, device)
-    with fleet.turn():
-        measure(fleet)
+    with fleet.streams.turn():
         boundary = FleetState(fleet, 0)
+        measure(fleet)
         fleet.train_epoch(1, steps=WARM_STEPS)
+        reached = FleetState(fleet, 1)  # the old one goes only when the new one is written down, as in the loop
         measure(fleet)
         if device.type == "cpu":
             # Few redraws: their memory is bounded otherwise, and they take long.
-            measure_dear(fleet.snapshot(0, 1), 2, fleet.spec.probe.directions, keep_draws=False)
-        boundary = FleetState(fleet, 1)  # the old one goes only when the new one is there, as in the loop
+            measure_dear(fleet.snapshot(0, 1, reached.state), 2, fleet.spec.probe.directions, keep_draws=False)
+        boundary = reached
         began = time.process_time()
         wall = seconds(lambda: fleet.train_epoch(2, steps=steps), device)
         taken = wall if device.type == "cuda" else time.process_time() - began
-    fleet.wait()
-    del boundary
+    fleet.streams.wait()
+    del boundary, reached
     return taken / (min(steps, fleet.steps_per_epoch) * len(specs))
 
 
 def measure(fleet: Fleet) -> None:
     fleet.evaluate()
-    fleet.summaries()
-    fleet.movements()
+    fleet.look()
 
 
 def on_card(specs: list[RunSpec], data: Dataset, steps: int) -> tuple[float, int, int]:

@@ -66,11 +66,12 @@ def in_turn(works: dict[str, Callable[[], object]], device: torch.device, rounds
 
 def rows(fleet: Fleet) -> list[EpochRow]:
     """What the engine measures and writes after an epoch, but for the accuracy."""
-    summaries, moved = fleet.summaries(), fleet.movements()
+    look = fleet.look()
+    summaries, moved = fleet.summaries(look), fleet.movements(look)
     made = []
     for run, trained in enumerate(fleet.trained):
         movement = Movement(
-            weights={name: values[run] for name, values in moved.items()},
+            weights=moved[run],
             blocks=fleet.matrices,
             trainable=[all(name in trained for name in block) for block in fleet.matrices],
         )
@@ -85,7 +86,7 @@ def epoch_share(name: str, data: Dataset, seeds: tuple[int, ...], device: torch.
     # A card does whole epochs; a CPU a part, which is scaled up.
     steps = fleet.steps_per_epoch if device.type == "cuda" else min(10, fleet.steps_per_epoch)
     works = {"steps": lambda: fleet.train_epoch(1, steps=steps), "probes": lambda: rows(fleet), "test": fleet.evaluate}
-    with fleet.turn():
+    with fleet.streams.turn():
         taken = in_turn(works, device, rounds)
     epoch = taken["steps"] * fleet.steps_per_epoch / steps
     probes = {"share": taken["probes"] / epoch, "probes": taken["probes"], "epoch": epoch, "test": taken["test"]}

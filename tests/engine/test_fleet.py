@@ -208,7 +208,7 @@ def test_a_fleet_goes_when_its_last_user_does(epochs):
     """Its memory must be there for the next fleet at once, not when the collector comes by: traced or not."""
     made, _ = fleets.trained([spec("bp", epochs=epochs)], epochs=1)
     assert isinstance(made._assign[0], Traced) == (epochs == 400)
-    made.evaluate(), made.summaries(), made.movements()
+    made.evaluate(), made.look()
     gone = weakref.ref(made)
     gc.disable()
     try:

@@ -8,8 +8,10 @@ from cases import fleets
 from cases.fleets import features, images, spec
 
 from creditscope.engine import graph
-from creditscope.engine.checkpoint import FleetState, restore
+from creditscope.engine.checkpoint import FleetState, read_checkpoint, restore
 from creditscope.engine.fleet import Fleet
+from creditscope.records import ProbeSpec
+from creditscope.sweeps.local import train
 
 RUNS = [
     spec(method, images(), seed=seed, augment="crop4+flip", targets=targets, dtype="float32")
@@ -67,3 +69,26 @@ def test_features_are_enough_for_a_graph(monkeypatch):
     monkeypatch.setattr(graph, "capture", lambda step, live: (SimpleNamespace(replay=step), None))
     made, _ = fleets.trained([spec("bp")], epochs=1, data=features())
     assert float(made.optimiser.steps) == 5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_device_what_is_written_down_is_that_of_the_cpu(tmp_path):
+    """Fleets side by side, each asked for the next epoch before the last is written: rows stay those of their epoch."""
+    runs = [
+        spec(method, images(), augment="crop4+flip", depth=depth, probe=ProbeSpec(n=16, dear=(0, 2), redraws=19))
+        for method in ("bp", "fa", "dfa-rms", "dfa-rms@frozen")
+        for depth in (2, 3)
+    ]
+    card, host = (train(runs, tmp_path / where, data=images(), device=where) for where in ("cuda", "cpu"))
+    for ours, theirs in zip(card, host, strict=True):
+        assert [row.epoch for row in ours.probes] == [row.epoch for row in theirs.probes]
+        for a, b in zip(ours.epochs, theirs.epochs, strict=True):
+            assert a.test_loss == pytest.approx(b.test_loss, rel=1e-6)
+            assert (a.train_loss or 0.0) == pytest.approx(b.train_loss or 0.0, rel=1e-6)
+            assert a.hidden.median == pytest.approx(b.hidden.median, rel=1e-6)
+        for a, b in zip(ours.probes, theirs.probes, strict=True):
+            assert a.gradient_cosine == pytest.approx(b.gradient_cosine, abs=1e-6)
+            assert (a.step_descent is None) == (a.epoch == 0)
+            assert a.step_descent is None or a.step_descent == pytest.approx(b.step_descent, abs=1e-5)
+        assert read_checkpoint(tmp_path / "cuda" / f"{ours.spec.run_id}.safetensors")[1]["epoch"] == "4"

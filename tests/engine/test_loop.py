@@ -292,6 +292,27 @@ def test_checkpoints_are_not_written_more_often_than_said(tmp_path, monkeypatch)
     assert len(saved) < 5
 
 
+def test_what_is_written_down_after_the_next_epoch_was_trained_is_the_same(tmp_path):
+    """As on a card, which is asked for the next epoch first: rows, probes and checkpoints are of their own epoch."""
+    runs = [spec(m, probe=ProbeSpec(n=16, batch=6, dear=(0, 1, 2), redraws=3, directions=2)) for m in METHODS]
+    folders = tmp_path / "ahead", tmp_path / "in turn"
+    for folder in folders:
+        folder.mkdir()
+        made = FleetLoop(fleets.fleet(runs), folder, lambda header, row: None, Quiet())
+        made.fleet.streams.ahead = folder == folders[0]
+        told = []
+        made.progress.step = lambda members, told=told: told.append("step")
+        made.progress.stage = lambda members, epoch, doing, told=told: told.append(f"{doing} {epoch}")
+        made.run(resume=False)
+        before = told.index("measure 1")
+        assert told[:before].count("step") == (10 if folder == folders[0] else 5)
+    for one in runs:
+        ours, theirs = (lines(folder / f"{one.run_id}.jsonl") for folder in folders)
+        assert ours == theirs
+        ours, theirs = (read_checkpoint(folder / f"{one.run_id}.safetensors") for folder in folders)
+        assert all(torch.equal(ours[0][name], theirs[0][name]) for name in theirs[0])
+
+
 class Beside:
     """A pool of one thread that tells what it was given."""
 

@@ -43,9 +43,11 @@ def two_epochs(specs):
     for epoch in (0, 1, 2):
         if epoch:
             fleet.train_epoch(epoch, steps=2)
-        fleet.evaluate(), fleet.summaries(), fleet.movements()
-        measure_dear(fleet.snapshot(len(specs) - 1, epoch), 0, fleet.spec.probe.directions, keep_draws=False)
-        boundary = FleetState(fleet, epoch)
+        reached = FleetState(fleet, epoch)
+        fleet.evaluate(), fleet.look()
+        snapshot = fleet.snapshot(len(specs) - 1, epoch, reached.state)
+        measure_dear(snapshot, 0, fleet.spec.probe.directions, keep_draws=False)
+        boundary = reached
     return boundary
 
 

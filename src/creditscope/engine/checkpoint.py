@@ -15,7 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from creditscope.engine.fleet import Fleet
+from creditscope.engine.fleet import Fleet, State
+from creditscope.engine.optim import Stack
 from creditscope.errors import BadFile, CannotWrite
 from creditscope.records import write_atomic
 
@@ -41,16 +42,16 @@ class FleetState:
     def __init__(self, fleet: Fleet, epoch: int) -> None:
         self.epoch = epoch
         self._fleet = fleet
-        stacks = {"param": fleet.params, "first": fleet.optimiser.first, "second": fleet.optimiser.second}
-        self._stacks = {kind: {n: t.clone() for n, t in stack.items()} for kind, stack in stacks.items()}
+        self.state = fleet.state.map(Tensor.clone)
         # These never change; a copy of the state need not hold another of them.
-        self._stacks["init"] = fleet.init
+        self._init = fleet.init
         self._feedback = [fleet.feedback_of(run) for run in range(len(fleet.specs))]
         self._threads = torch.get_num_threads()  # asked from another thread the answer is another
 
     def fetch(self) -> None:
         """Bring all of it to the host: from then on ``save`` asks nothing of the device, and any thread may do it."""
-        self._stacks = {kind: _on_host(stack) for kind, stack in self._stacks.items()}
+        self.state = self.state.map(Tensor.cpu)
+        self._init = _on_host(self._init)
         self._feedback = [_on_host(own) for own in self._feedback]
 
     def save(self, folder: Path) -> None:
@@ -77,7 +78,8 @@ class FleetState:
     def _encode(self, run: int) -> bytes:
         fleet = self._fleet
         spec = fleet.specs[run]
-        tensors = {f"{kind}/{n}": t[run] for kind, stack in self._stacks.items() for n, t in stack.items()}
+        stacks = _stacks(self.state, self._init).items()
+        tensors = {f"{kind}/{name}": t[run] for kind, stack in stacks for name, t in stack.items()}
         tensors |= {f"feedback/{n}": t for n, t in self._feedback[run].items()}
         metadata = {
             "spec": spec.model_dump_json(),
@@ -88,6 +90,11 @@ class FleetState:
             "threads": str(self._threads),
         }
         return encode_checkpoint({name: t.contiguous() for name, t in _on_host(tensors).items()}, metadata)
+
+
+def _stacks(state: State, init: Stack) -> dict[str, Stack]:
+    """The stacks that a checkpoint holds a run of, by the names they have there."""
+    return {"param": state.params, "first": state.first, "second": state.second, "init": init}
 
 
 def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -201,13 +208,8 @@ def load_run(fleet: Fleet, run: int, tensors: dict[str, Tensor]) -> None:
         run: Index in the fleet.
         tensors: As ``read_checkpoint`` gave them.
     """
-    stacks = {
-        "param": fleet.params,
-        "first": fleet.optimiser.first,
-        "second": fleet.optimiser.second,
-        "init": fleet.init,
-    }
-    places = {f"{kind}/{name}": stack[name][run] for kind, stack in stacks.items() for name in stack}
+    stacks = _stacks(fleet.state, fleet.init).items()
+    places = {f"{kind}/{name}": stack[name][run] for kind, stack in stacks for name in stack}
     places |= {f"feedback/{name}": own for name, own in fleet.feedback_of(run).items()}
     for name, place in places.items():
         tensor = tensors.get(name)

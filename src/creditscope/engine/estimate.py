@@ -41,7 +41,7 @@ def estimate(fleet: Fleet) -> Estimate:
     """
     epochs = fleet.spec.epochs or 0
     step = step_seconds(fleet)
-    measure = _seconds(fleet, lambda: (fleet.evaluate(), fleet.summaries()))
+    measure = _seconds(fleet, lambda: (fleet.evaluate(), fleet.look()))
     probe = 0.0
     for group in fleet.groups:
         each = _seconds(fleet, partial(_dear, fleet, group.start))
@@ -56,7 +56,7 @@ def step_seconds(fleet: Fleet) -> float:
         fleet: The fleet.
     """
     timed = min(TIMED_STEPS, fleet.steps_per_epoch)
-    with fleet.turn():
+    with fleet.streams.turn():
         fleet.train_epoch(1, steps=WARM_STEPS)
         return _seconds(fleet, lambda: fleet.train_epoch(2, steps=timed)) / timed
 
@@ -73,8 +73,8 @@ def _dear_count(fleet: Fleet, run: int, epochs: int) -> int:
 
 
 def _seconds(fleet: Fleet, work: Callable[[], object]) -> float:
-    fleet.wait()
+    fleet.streams.wait()
     began = time.monotonic()
     work()
-    fleet.wait()
+    fleet.streams.wait()
     return time.monotonic() - began

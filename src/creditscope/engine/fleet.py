@@ -20,9 +20,9 @@ from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
 from creditscope.engine.draws import Draws
-from creditscope.engine.graph import Lanes, Recorded, records
+from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
-from creditscope.engine.optim import FleetAdamW, Stack
+from creditscope.engine.optim import FleetAdamW, Stack, last_update
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
 from creditscope.engine.step import (
     assign_one,
@@ -32,6 +32,7 @@ from creditscope.engine.step import (
     trained_parameters,
     weight_matrices,
 )
+from creditscope.engine.streams import Lanes, Streams
 from creditscope.engine.traced import Traced
 from creditscope.probes.cheap import SampleNumbers, Summary, sample_numbers, summarise
 from creditscope.probes.functional.movement import movements
@@ -56,6 +57,39 @@ class Scores(NamedTuple):
     accuracy: Tensor
     balanced: Tensor
     correct: Tensor
+
+
+class State(NamedTuple):
+    """What training changes, first axis runs.
+
+    Args:
+        params: The parameters.
+        first: First moments.
+        second: Second moments.
+        steps: Steps done.
+    """
+
+    params: Stack
+    first: Stack
+    second: Stack
+    steps: Tensor
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "State":
+        """A function of every tensor."""
+        params, first, second = ({name: function(t) for name, t in stack.items()} for stack in self[:3])
+        return State(params, first, second, function(self.steps))
+
+
+class Look(NamedTuple):
+    """What is measured of every run after every epoch, accuracy apart. On a card the next look overwrites it.
+
+    Args:
+        summaries: The numbers of the probe data, one summary a group, its runs on the first axis.
+        moved: How far each weight matrix of the blocks moved from its start, (matrices, runs).
+    """
+
+    summaries: list[Summary]
+    moved: Tensor
 
 
 class Fleet:
@@ -108,33 +142,18 @@ class Fleet:
         self._evaluate: Recorded[Scores] = Recorded(device)
         self._summarise: Recorded[list[Summary]] = Recorded(device)
         self._move: Recorded[Tensor] = Recorded(device)
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self.wait()
+        self.streams = Streams(device)
+        self.streams.wait()
 
     @property
     def path(self) -> str:
         """How the steps are run: ``graph`` on CUDA, else ``stacked``; ``fused`` behind it where they are compiled."""
         return ("graph" if records(self.device) else "stacked") + (", fused" if self.fused else "")
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """What is done inside is this fleet's: on a card it has a stream of its own, beside those of other fleets."""
-        if self._stream is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            yield
-
     @property
-    def idle(self) -> bool:
-        """Whether the device has done all that this fleet asked it for."""
-        return self._stream is None or bool(self._stream.query())
-
-    def wait(self) -> None:
-        """Until the device has done all that this fleet asked it for; others may be at work there."""
-        if self._stream is not None:
-            torch.cuda.current_stream(self.device).synchronize()
-            self._stream.synchronize()
+    def state(self) -> State:
+        """What training has made of the runs; the tensors are the fleet's own, and go on changing."""
+        return State(self.params, self.optimiser.first, self.optimiser.second, self.optimiser.steps)
 
     def rewind(self) -> None:
         """Back to initialisation, as after a calibration."""
@@ -234,12 +253,27 @@ class Fleet:
     def _logits(self, params: Stack, x: Tensor) -> Tensor:
         return self.task.blocks.forward({**self.task.buffers, **params}, x).logits
 
-    def summaries(self) -> list[Summary]:
-        """Every run's per-epoch numbers on the probe data, on the CPU."""
+    def look(self) -> Look:
+        """The per-epoch numbers of every run; on a card they are asked for, and not waited for."""
         with torch.no_grad():
-            stacked = [_map(Tensor.cpu, summary) for summary in self._summarise(self._summaries)]
-        runs = zip(self.groups, stacked, strict=True)
+            return Look(self._summarise(self._summaries), self._move(self._movements))
+
+    def summaries(self, look: Look) -> list[Summary]:
+        """Every run's own numbers of the probe data, on the CPU.
+
+        Args:
+            look: From ``look``.
+        """
+        runs = zip(self.groups, (_map(Tensor.cpu, summary) for summary in look.summaries), strict=True)
         return [_map(itemgetter(at), part) for group, part in runs for at in range(group.stop - group.start)]
+
+    def movements(self, look: Look) -> list[dict[str, float]]:
+        """How far each weight matrix of the blocks moved from its start, run by run.
+
+        Args:
+            look: From ``look``.
+        """
+        return [dict(zip(self._names(), run, strict=True)) for run in look.moved.T.tolist()]
 
     def _summaries(self) -> list[Summary]:
         """One summary a group, its runs on the first axis."""
@@ -258,23 +292,21 @@ class Fleet:
         self._lanes.join()
         return found
 
-    def movements(self) -> dict[str, list[float]]:
-        """How far each weight matrix of the blocks moved from its start, run by run."""
-        with torch.no_grad():
-            moved = self._move(self._movements).tolist()
-        return dict(zip((name for block in self.matrices for name in block), moved, strict=True))
-
     def _movements(self) -> Tensor:
-        names = [name for block in self.matrices for name in block]
-        return torch.stack([movements(self.params[name], self.init[name]) for name in names])
+        return torch.stack([movements(self.params[name], self.init[name]) for name in self._names()])
 
-    def snapshot(self, run: int, epoch: int) -> Snapshot:
+    def _names(self) -> list[str]:
+        return [name for block in self.matrices for name in block]
+
+    def snapshot(self, run: int, epoch: int, state: State | None = None) -> Snapshot:
         """One run as the probes see it.
 
         Args:
             run: Index in the fleet.
             epoch: Epochs done.
+            state: A copy of the fleet's state at that epoch; None: as it is now.
         """
+        state = state or self.state
         spec, group = self.specs[run], self.group_of(run)
         assert spec.probe is not None
         assert spec.batch is not None
@@ -285,7 +317,7 @@ class Fleet:
         own = epoch_order(spec.seed, 1, len(self.data.x_train), spec.batch)[0].to(self.device)
         return Snapshot(
             task=self.task,
-            params={name: p[run] for name, p in self.params.items()},
+            params={name: p[run] for name, p in state.params.items()},
             init={name: p[run] for name, p in self.init.items()},
             rule=group.rule,
             feedback=self.feedback_of(run),
@@ -297,7 +329,7 @@ class Fleet:
             step=epoch * self.steps_per_epoch,
             trained=self.trained[run],
             train=Batch(self._inputs(self.data.x_train[own]), self.draws.targets[run][own]),
-            update=self._last_update(run, epoch),
+            update=self._last_update(run, epoch, state),
             fit=Batch(self._inputs(self.data.x_train[:fit]), self.data.y_train[:fit]),
             test=Batch(self._inputs(self.data.x_test[:test]), self.data.y_test[:test]),
         )
@@ -311,13 +343,17 @@ class Fleet:
         group = self.group_of(run)
         return {name: f[run - group.start] for name, f in group.feedback.items()}
 
-    def _last_update(self, run: int, epoch: int) -> dict[str, Tensor] | None:
+    def _last_update(self, run: int, epoch: int, state: State) -> dict[str, Tensor] | None:
         if epoch == 0:
             return None
         spec = self.specs[run]
         assert spec.optimiser is not None
         lr = spec.optimiser.lr * schedule_factor(spec.schedule or "constant", epoch, spec.epochs or epoch)
-        return {name: self.optimiser.last_update(name, run, lr) for name in self.trained[run]}
+        steps = float(state.steps)
+        return {
+            name: last_update(state.first[name][run], state.second[name][run], steps, lr, spec.optimiser)
+            for name in self.trained[run]
+        }
 
     def _probe(self) -> list[Batch]:
         assert self.spec.probe is not None

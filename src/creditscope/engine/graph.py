@@ -1,7 +1,6 @@
 """CUDA graphs: work recorded once and replayed without a word from the host; on a CPU the same work is just done."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import torch
@@ -62,34 +61,3 @@ def capture(function: Callable[[], T], live: Sequence[Tensor]) -> tuple[torch.cu
     with torch.cuda.graph(graph):
         result = function()
     return graph, result
-
-
-class Lanes:
-    """Streams on which independent parts of a step run side by side; on a CPU they run in turn.
-
-    Small kernels leave most of a card idle: the groups of a mixed fleet fill it together.
-
-    Args:
-        count: How many parts there are.
-        device: Where they run.
-    """
-
-    def __init__(self, count: int, device: torch.device) -> None:
-        several = count > 1 and device.type == "cuda"
-        self._streams = [torch.cuda.Stream(device) for _ in range(count)] if several else []  # type: ignore[no-untyped-call]
-
-    @contextmanager
-    def lane(self, part: int) -> Iterator[None]:
-        """Run one part after all that was asked for before the lanes, beside the others."""
-        if not self._streams:
-            yield
-            return
-        stream = self._streams[part]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            yield
-
-    def join(self) -> None:
-        """What follows waits for every part."""
-        for stream in self._streams:
-            torch.cuda.current_stream().wait_stream(stream)

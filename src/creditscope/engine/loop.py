@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from creditscope.blocks import Feedback
 from creditscope.engine.checkpoint import FleetState, restore
-from creditscope.engine.fleet import Fleet
+from creditscope.engine.fleet import Fleet, Look, Scores
 from creditscope.engine.step import schedule_factor
 from creditscope.errors import BadFile
 from creditscope.probes.cheap import epoch_fields
@@ -38,6 +38,22 @@ class Progress(Protocol):
         """One optimiser step of a whole fleet is done."""
 
 
+class Reached(NamedTuple):
+    """A fleet at the end of an epoch, as it is written down.
+
+    Args:
+        state: A copy of its state.
+        loss: Mean training loss of each run; None at epoch 0.
+        scores: Test results.
+        look: The per-epoch numbers.
+    """
+
+    state: FleetState
+    loss: Tensor | None
+    scores: Scores
+    look: Look
+
+
 class FleetLoop:
     """Trains one fleet and writes its logs.
 
@@ -57,7 +73,7 @@ class FleetLoop:
         self.writers = [LogWriter(folder / f"{spec.run_id}.jsonl") for spec in fleet.specs]
         self.active = set(range(len(fleet.specs)))
         self.began = time.monotonic()
-        self.saved_at = time.monotonic()
+        self.measured_at = self.saved_at = time.monotonic()
         self._writer = ThreadPoolExecutor(1, "checkpoints") if fleet.device.type == "cuda" else None
         self._writing: Future[None] | None = None
 
@@ -76,35 +92,47 @@ class FleetLoop:
     def turns(self, resume: bool) -> Generator[None, None, None]:
         """The same, handing over after the steps of each epoch were asked for: a card goes on while others have a turn.
 
-        Its last checkpoint may still be on its way when it ends: ``written`` waits for it.
+        A card is asked for the next epoch before this one is written down, so that it never waits for the host. Its
+        last checkpoint may still be on its way when it ends: ``written`` waits for it.
 
         Args:
             resume: As in ``run``.
         """
-        epochs = self.fleet.spec.epochs or 0
-        start = restore(self.fleet, self.folder) if resume else 0
+        fleet = self.fleet
+        epochs = fleet.spec.epochs or 0
+        start = restore(fleet, self.folder) if resume else 0
         if resume:
             self._reopen_logs(start)
-        if start == 0:
-            self._measure(0, None, time.monotonic())
-        boundary = FleetState(self.fleet, start)
+        boundary, loss = None, None
         try:
-            for epoch in range(start + 1, epochs + 1):
+            for epoch in range(start, epochs + 1):
+                if epoch > start:
+                    yield
+                reached = Reached(FleetState(fleet, epoch), loss, fleet.evaluate(), fleet.look())
+                mark = fleet.streams.mark()
+                ahead = fleet.streams.ahead and epoch < epochs
+                if ahead:
+                    loss = self._train(epoch + 1)
+                with fleet.streams.reading(mark):
+                    if epoch > start or start == 0:
+                        self._measure(reached)
+                    boundary = reached.state
+                    if start < epoch < epochs and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
+                        self._save(boundary)
+                        self.saved_at = time.monotonic()
                 if not self.active:
                     break
-                began = time.monotonic()
-                self.progress.stage(self.fleet.specs, epoch, "train")
-                loss = self.fleet.train_epoch(epoch, lambda: self.progress.step(self.fleet.specs))
-                yield
-                self._measure(epoch, loss, began)
-                boundary = FleetState(self.fleet, epoch)
-                if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS and epoch < epochs:
-                    self._save(boundary)
-                    self.saved_at = time.monotonic()
+                if epoch < epochs:
+                    self.progress.stage(fleet.specs, epoch + 1, "train")
+                    loss = loss if ahead else self._train(epoch + 1)
         finally:
             # On a stop as on the end: the last epoch boundary is what a resume goes on from.
-            self.fleet.wait()
-            self._save(boundary)
+            fleet.streams.wait()
+            if boundary is not None:
+                self._save(boundary)
+
+    def _train(self, epoch: int) -> Tensor:
+        return self.fleet.train_epoch(epoch, lambda: self.progress.step(self.fleet.specs))
 
     def _save(self, boundary: FleetState) -> None:
         """Write a checkpoint: beside the training where that is a card's work, else at once."""
@@ -143,15 +171,18 @@ class FleetLoop:
             else:
                 writer.cut_after(epoch)
 
-    def _measure(self, epoch: int, train_loss: Tensor | None, began: float) -> None:
-        """Evaluate, probe and log every active run after an epoch."""
+    def _measure(self, reached: Reached) -> None:
+        """Probe and log every active run after an epoch."""
         fleet = self.fleet
         epochs = fleet.spec.epochs or 0
+        state, train_loss, scores, look = reached
+        epoch = state.epoch
         self.progress.stage(fleet.specs, epoch, "measure")
-        scores, summaries, moved = fleet.evaluate(), fleet.summaries(), self._movement()
+        summaries, moved = fleet.summaries(look), self._movement(look)
         loss, accuracy, balanced = (column.tolist() for column in scores[:3])
         trained = None if train_loss is None else train_loss.tolist()
         factor = schedule_factor(fleet.spec.schedule or "constant", epoch, epochs) if epoch else None
+        seconds = time.monotonic() - self.measured_at
         for run in sorted(self.active):
             spec = fleet.specs[run]
             row = EpochRow(
@@ -163,20 +194,22 @@ class FleetLoop:
                 test_accuracy=accuracy[run],
                 balanced_accuracy=balanced[run],
                 movement=moved[run],
-                time_epoch=time.monotonic() - began,
+                time_epoch=seconds,
                 **epoch_fields(summaries[run], fleet.group_of(run).exact),
             )
-            self._log(run, row, epoch, epochs, scores.correct[run])
+            self._log(run, row, state, scores.correct[run])
+        self.measured_at += seconds
 
-    def _log(self, run: int, row: EpochRow, epoch: int, epochs: int, correct: Tensor) -> None:
+    def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor) -> None:
         writer, header = self.writers[run], self.headers[run]
+        epoch, epochs = state.epoch, self.fleet.spec.epochs or 0
         if not writer.path.exists():
             writer.create(header)
         broken = _nonfinite(row)
         reason = self._write(run, row)
         if not broken and is_dear(epoch, epochs, dear_epochs(header.spec)):
             self.progress.stage(self.fleet.specs, epoch, "probe")
-            reason = self._write(run, self._dear(run, epoch, epoch == epochs)) or reason
+            reason = self._write(run, self._dear(run, state, epoch == epochs)) or reason
         if broken:
             self._finish(run, "diverged", epoch, f"{broken} became non-finite", row, correct)
         elif epoch == epochs:
@@ -184,10 +217,11 @@ class FleetLoop:
         elif reason:
             self._finish(run, "stopped", epoch, reason, row, correct)
 
-    def _dear(self, run: int, epoch: int, last: bool) -> ProbeRow:
+    def _dear(self, run: int, state: FleetState, last: bool) -> ProbeRow:
         probe = self.fleet.specs[run].probe
         assert probe is not None
-        return measure_dear(self.fleet.snapshot(run, epoch), probe.redraws, probe.directions, keep_draws=last)
+        snapshot = self.fleet.snapshot(run, state.epoch, state.state)
+        return measure_dear(snapshot, probe.redraws, probe.directions, keep_draws=last)
 
     def _write(self, run: int, row: LoggedRow) -> str | None:
         self.writers[run].append(row)
@@ -209,17 +243,16 @@ class FleetLoop:
         )
         self.active.discard(run)
 
-    def _movement(self) -> list[Movement]:
+    def _movement(self, look: Look) -> list[Movement]:
         """Per run, how far each weight matrix of the blocks moved."""
-        moved = self.fleet.movements()
         blocks = self.fleet.matrices
         return [
             Movement(
-                weights={name: values[run] for name, values in moved.items()},
+                weights={**weights},
                 blocks=blocks,
                 trainable=[all(name in trained for name in block) for block in blocks],
             )
-            for run, trained in enumerate(self.fleet.trained)
+            for weights, trained in zip(self.fleet.movements(look), self.fleet.trained, strict=True)
         ]
 
     def _header(self, run: int) -> HeaderRow:

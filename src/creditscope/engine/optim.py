@@ -133,20 +133,22 @@ class FleetAdamW:
                 maximize=False,
             )
 
-    def last_update(self, name: str, run: int, lr: float) -> Tensor:
-        """The last step of one run's parameter net of decay: −lr·m̂/(√v̂ + ε).
 
-        Args:
-            name: Parameter name.
-            run: Index in the fleet.
-            lr: Learning rate that was in force.
-        """
-        steps = float(self.steps)
-        beta1, beta2 = self.spec.betas
-        first: Tensor = self.first[name][run] / (1 - beta1**steps)
-        second: Tensor = self.second[name][run] / (1 - beta2**steps)
-        step: Tensor = first / (second.sqrt() + self.spec.eps) * -lr
-        return step
+def last_update(first: Tensor, second: Tensor, steps: float, lr: float, spec: OptimiserSpec) -> Tensor:
+    """The last step of a parameter net of decay: −lr·m̂/(√v̂ + ε).
+
+    Args:
+        first: First moments after it.
+        second: Second moments.
+        steps: Steps done.
+        lr: Learning rate that was in force.
+        spec: The constants.
+    """
+    beta1, beta2 = spec.betas
+    mean: Tensor = first / (1 - beta1**steps)
+    square: Tensor = second / (1 - beta2**steps)
+    step: Tensor = mean / (square.sqrt() + spec.eps) * -lr
+    return step
 
 
 def _laid_like(p: Tensor, grad: Tensor) -> Tensor:

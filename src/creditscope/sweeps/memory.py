@@ -87,7 +87,8 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
         return kept + COPIED * state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
     dear = max(_dear(each, shapes, probed, looked) for each in {(e.rule, e.credit_norm): e for e in fleet}.values())
     step = _dealt(fleet, shapes) + max(steps)
-    return kept + max(step, probed * image + max(looks), score, moved, COPIED * state, dear)
+    # While an epoch is measured the state before it and that after it are kept.
+    return kept + max(step, COPIED * state + max(probed * image + max(looks), score, moved, dear))
 
 
 def free_bytes(device: torch.device) -> int:

@@ -14,6 +14,7 @@ from creditscope.data.dataset import Dataset
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop, OnRow, Progress
 from creditscope.engine.start import Factory
+from creditscope.engine.streams import Streams
 from creditscope.errors import BadInput
 from creditscope.models import MODELS, build_model
 from creditscope.records import HeaderRow, RunLog, RunSpec
@@ -92,8 +93,8 @@ class Workshop:
                 stack.callback(loop.written)  # after its turns are closed, which saves where they stand
                 waiting.append((loop, stack.enter_context(closing(loop.turns(self.resume)))))
             while waiting:
-                loop, turns = waiting.pop(_next_turn([loop.fleet for loop, _ in waiting]))
-                with loop.fleet.turn():
+                loop, turns = waiting.pop(_next_turn([loop.fleet.streams for loop, _ in waiting]))
+                with loop.fleet.streams.turn():
                     going_on = next(turns, loop) is not loop
                 if going_on:
                     waiting.append((loop, turns))
@@ -150,7 +151,7 @@ class Workshop:
             torch.set_num_threads(before)
 
 
-def _next_turn(fleets: Sequence[Fleet]) -> int:
+def _next_turn(fleets: Sequence[Streams]) -> int:
     """Whose turn it is: the first whose steps are done. Small fleets so go on while a large one keeps the card busy."""
     while True:
         for at, fleet in enumerate(fleets):

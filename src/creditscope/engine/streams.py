@@ -1,0 +1,94 @@
+"""Streams: what a card does side by side; on a CPU everything is done in turn, and nothing here does anything."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class Streams:
+    """A fleet's own stream, on which it trains beside other fleets, and one for reading what it has done meanwhile.
+
+    Args:
+        device: Where the fleet lives.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.ahead = device.type == "cuda"  # work is asked for before what went before it is done
+        self._own = _stream(device) if self.ahead else None
+        self._reading = _stream(device) if self.ahead else None
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """What is asked for inside is this fleet's."""
+        if self._own is None:
+            yield
+            return
+        with torch.cuda.stream(self._own):
+            yield
+
+    @property
+    def idle(self) -> bool:
+        """Whether the device has done all that this fleet asked it for."""
+        return self._own is None or bool(self._own.query())
+
+    def wait(self) -> None:
+        """Until the device has done all that this fleet asked it for; others may be at work there."""
+        if self._own is not None:
+            torch.cuda.current_stream(self._device).synchronize()
+            self._own.synchronize()
+
+    def mark(self) -> torch.cuda.Event | None:
+        """A mark behind all that was asked for so far."""
+        return None if self._own is None else torch.cuda.current_stream(self._device).record_event()
+
+    @contextmanager
+    def reading(self, mark: torch.cuda.Event | None) -> Iterator[None]:
+        """What is asked for inside waits for a mark alone, not for what this fleet was asked since; it is done at exit.
+
+        Args:
+            mark: From ``mark``.
+        """
+        if self._reading is None or mark is None:
+            yield
+            return
+        self._reading.wait_event(mark)
+        with torch.cuda.stream(self._reading):
+            yield
+        self._reading.synchronize()
+
+
+class Lanes:
+    """Streams on which independent parts of a step run side by side; on a CPU they run in turn.
+
+    Small kernels leave most of a card idle: the groups of a mixed fleet fill it together.
+
+    Args:
+        count: How many parts there are.
+        device: Where they run.
+    """
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        several = count > 1 and device.type == "cuda"
+        self._streams = [_stream(device) for _ in range(count)] if several else []
+
+    @contextmanager
+    def lane(self, part: int) -> Iterator[None]:
+        """Run one part after all that was asked for before the lanes, beside the others."""
+        if not self._streams:
+            yield
+            return
+        stream = self._streams[part]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            yield
+
+    def join(self) -> None:
+        """What follows waits for every part."""
+        for stream in self._streams:
+            torch.cuda.current_stream().wait_stream(stream)
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
