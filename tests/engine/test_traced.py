@@ -4,13 +4,10 @@ import pytest
 import torch
 from cases import fleets
 from cases.fleets import METHODS, images, spec
-from torch.func import grad, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn import functional
 
 from creditscope.engine import fleet as fleet_module
 from creditscope.engine.fleet import Fleet
-from creditscope.engine.traced import Traced, simplify
+from creditscope.engine.traced import Traced
 
 RUNS = [
     spec(method, images(), seed=seed, augment="crop4+flip", dtype="float32")
@@ -95,50 +92,3 @@ def test_what_cannot_be_traced_is_called_and_said(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "tracing failed (RuntimeError): these runs train untraced, and slower"
     ]
-
-
-def operations(listed):
-    return [node.target for node in listed.graph.nodes if node.op == "call_function"]
-
-
-def test_what_is_computed_twice_or_for_nobody_is_computed_once_or_not():
-    listed = make_fx(lambda x: (x.sin() + x.sin(), x.exp())[0])(torch.ones(3))
-    shorter = simplify(listed)
-    aten = torch.ops.aten
-    assert operations(shorter) == [aten.sin.default, aten.add.Tensor]
-    x = torch.linspace(0, 1, 3)
-    assert torch.equal(shorter(x), 2 * x.sin())
-
-
-def test_a_layer_norm_is_not_undone_and_done_again_for_its_gain():
-    """The gain's gradient is Σ g·x̂, and x̂ is there already."""
-    x = torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    gain = torch.linspace(0.5, 2, 6, dtype=torch.float64).repeat(5, 1)
-
-    def loss(gain, x):
-        return functional.layer_norm(x, (6,), gain, 0 * gain).square().sum()
-
-    aten = torch.ops.aten
-    listed = make_fx(vmap(grad(loss)))(gain, x)
-    assert aten.sub.Tensor in operations(listed)
-    shorter = simplify(listed)
-    assert aten.sub.Tensor not in operations(shorter)
-    normed = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-    wanted = (2 * gain[:, None] * normed**2).sum(1)
-    torch.testing.assert_close(shorter(gain, x), wanted, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("spoil", ["other input", "other norm's scale"])
-def test_what_only_looks_like_a_layer_norm_is_left_alone(spoil):
-    aten = torch.ops.aten
-
-    def function(x, z):
-        out, mean, scale = aten.native_layer_norm(x, [6], None, None, 1e-5)
-        _, _, other = aten.native_layer_norm(z, [6], None, None, 1e-5)
-        centred = (z if spoil == "other input" else x) - mean
-        return out, centred * (scale if spoil == "other input" else other)
-
-    x, z = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    shorter = simplify(make_fx(function)(x, z))
-    for ours, wanted in zip(shorter(x, z), function(x, z), strict=True):
-        assert torch.equal(ours, wanted)

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.passes.dialect.common.cse_pass import CSEPass
+from torch.utils._pytree import tree_leaves
+
+from creditscope.engine.rewrite import simplify, suit_card
 
 logger = logging.getLogger("creditscope")
-_aten = torch.ops.aten
 
 
 class Traced:
@@ -43,39 +44,6 @@ class Traced:
                 raise
             logger.warning("tracing failed (%s): these runs train untraced, and slower", type(error).__name__)
             return self._function
+        if any(leaf.is_cuda for leaf in tree_leaves(args) if isinstance(leaf, Tensor)):
+            listed = suit_card(listed)
         return torch.compile(listed, dynamic=False) if self._compiled else listed
-
-
-def simplify(listed: GraphModule) -> GraphModule:
-    """The same list without products by one, detours, repetitions, and what nobody reads.
-
-    Args:
-        listed: From ``make_fx``.
-    """
-    for node in listed.graph.nodes:
-        by_one = node.target is _aten.mul.Scalar and node.args[1] == 1
-        same = node.args[0] if by_one or node.target is _aten.detach.default else _normed(node)
-        if same is not None:
-            node.replace_all_uses_with(same)
-    shorter = CSEPass()(listed)
-    assert shorter is not None
-    graph = shorter.graph_module.graph
-    graph.set_codegen(listed.graph._codegen)  # how arguments are nested is not the pass's to forget
-    graph.eliminate_dead_code()
-    return GraphModule(shorter.graph_module, graph)
-
-
-def _normed(node: Node) -> Node | None:
-    """Where a node normalises again what a layer norm has normalised: what that put out."""
-    if node.target is not _aten.mul.Tensor:
-        return None
-    centred, scale = node.args
-    if not (isinstance(centred, Node) and centred.target is _aten.sub.Tensor and isinstance(scale, Node)):
-        return None
-    of, (x, mean) = scale.args[0], centred.args
-    if not (isinstance(of, Node) and of.target is _aten.native_layer_norm.default and isinstance(mean, Node)):
-        return None
-    plain = of.args[2] is None and of.args[3] is None
-    if not (plain and of.args[0] is x and mean.args == (of, 1) and scale.args == (of, 2)):
-        return None
-    return next((user for user in of.users if user.args == (of, 0)), None)
