@@ -17,10 +17,10 @@ from plain import PlainRun, noise, seconds
 from torch.utils.flop_counter import FlopCounterMode
 
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
 from creditscope.sweeps.presets import build_specs, preset
-from creditscope.sweeps.turns import default_model
 
 PLAIN_STEPS = 100
 ADAMW_TRAFFIC = 7  # floats moved a parameter: four read, three written

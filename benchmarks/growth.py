@@ -28,13 +28,13 @@ from plain import noise, seconds
 from creditscope.data.dataset import Dataset
 from creditscope.engine.checkpoint import FleetState
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.probes.dear import measure_dear
 from creditscope.records import RunSpec
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
 from creditscope.sweeps.memory import fleet_bytes
 from creditscope.sweeps.presets import build_specs, preset
-from creditscope.sweeps.turns import default_model
 
 AXES: dict[str, dict[str, Sequence[int]]] = {
     "cpu": {"runs": (1, 2, 4, 8), "depth": (2, 4, 8), "width": (64, 128, 256, 512), "batch": (32, 128, 512)},

@@ -11,8 +11,8 @@ from creditscope.data import crop_windows, pad_images
 from creditscope.data.batches import augment, normalise
 from creditscope.data.dataset import Dataset, Splits, make_dataset
 from creditscope.data.order import epoch_crops, epoch_order, stream
+from creditscope.engine.start import default_model
 from creditscope.records import RunSpec
-from creditscope.sweeps.turns import default_model
 
 
 class FeedbackLinear(torch.autograd.Function):

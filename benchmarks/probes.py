@@ -29,6 +29,7 @@ from torch.nn import functional
 from creditscope.data import load_data
 from creditscope.data.dataset import Dataset
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.models import build_model
 from creditscope.probes.cheap import epoch_fields
 from creditscope.records import EpochRow
@@ -42,7 +43,6 @@ from creditscope.scope.measure import epoch_row, look
 from creditscope.scope.probe_data import PROBE_SAMPLES
 from creditscope.scope.subject import Subject
 from creditscope.sweeps.presets import SEEDS, build_specs, preset
-from creditscope.sweeps.turns import default_model
 
 BATCH = 128
 COCKPIT = "cockpit-for-pytorch"

@@ -10,9 +10,9 @@ from creditscope.data import Dataset, synthetic
 from creditscope.data.dataset import Splits, make_dataset
 from creditscope.data.order import epoch_crops, epoch_order, random_targets, stream
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.models import ResMLP
 from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
-from creditscope.sweeps.turns import default_model
 
 CPU = torch.device("cpu")
 EPOCHS = 4

@@ -13,9 +13,9 @@ from torch.profiler import ProfilerActivity, profile
 from creditscope.data.dataset import Splits, make_dataset
 from creditscope.engine.checkpoint import FleetState
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.probes.dear import measure_dear
 from creditscope.sweeps.footprint import Tally, feedback_size, parameter_sizes, step_peak
-from creditscope.sweeps.local import default_model
 from creditscope.sweeps.memory import _shapes, cut, fleet_bytes, free_bytes, run_bytes
 from creditscope.sweeps.presets import build_specs
 

@@ -2,14 +2,17 @@
 
 import pytest
 import torch
+from cases import fleets
 from cases.fleets import features, spec
 
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.records import RunLog
-from creditscope.sweeps import turns
+from creditscope.sweeps import choose, turns
+from creditscope.sweeps.choose import best_fleet
 from creditscope.sweeps.local import Quiet
 from creditscope.sweeps.memory import fleet_bytes
-from creditscope.sweeps.turns import Workshop, default_model
+from creditscope.sweeps.turns import Workshop
 
 
 def workshop(folder, heard=None, **changes):
@@ -114,18 +117,83 @@ def stop_after_one(header, row):
 
 
 def test_whoever_is_done_first_goes_on_first(monkeypatch):
-    class Told:
-        def __init__(self, *answers):
-            self.answers = list(answers)
-
-        @property
-        def idle(self):
-            return self.answers.pop(0)
+    def told(*answers):
+        return iter(answers).__next__
 
     slept = []
     monkeypatch.setattr(turns.time, "sleep", slept.append)
-    assert turns._next_turn([Told(False), Told(True)]) == 1
+    assert turns._next_turn([told(False), told(True)]) == 1
     assert not slept
-    assert turns._next_turn([Told(False, False), Told(False, True)]) == 1
+    assert turns._next_turn([told(False, False), told(False, True)]) == 1
     assert len(slept) == 1
-    assert turns._next_turn([Told(True), Told(True)]) == 0
+    assert turns._next_turn([told(True), told(True)]) == 0
+
+
+class Compilers:
+    """Compilers that are done after a few questions."""
+
+    def __init__(self, groups, log, questions=3):
+        self.log, self.questions = log, questions
+        log.append([[run.run_id for run in group] for group in groups])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.log.append("ended")
+
+    def done(self):
+        self.questions -= 1
+        return self.questions < 0
+
+
+def test_others_train_while_a_fleet_is_compiled_ahead(tmp_path, monkeypatch):
+    small, large = [spec("bp", width=4)], [spec("bp"), spec("dfa"), spec("dfa@frozen")]
+    log = []
+
+    def choosing(build, say, ahead=None):
+        return best_fleet(build, say, lambda groups: Compilers(groups, log))
+
+    monkeypatch.setattr(turns, "best_fleet", choosing)
+    monkeypatch.setattr(choose, "FEW_STEPS", 0)
+    monkeypatch.setattr(choose, "pays_to_fuse", lambda fleet, seconds, ahead: ahead and len(fleet.specs) == 3)
+    monkeypatch.setattr(choose, "step_seconds", lambda fleet: 1.0 if fleet.fused else 2.0)
+    monkeypatch.setattr(Fleet, "train_epoch", told_fused(Fleet.train_epoch, log))
+    monkeypatch.setattr(Workshop, "build", untraced)
+    workshop(tmp_path)._take_turns([large, small])
+    assert log[0] == [[large[0].run_id], [large[1].run_id], [large[2].run_id]]
+    ended = log.index("ended")
+    assert set(log[1:ended]) == {False}, "the small one trained meanwhile"
+    assert log.count(True) == fleets.EPOCHS, "the large one was compiled"
+    logs = [RunLog.read(tmp_path / f"{run.run_id}.jsonl") for run in (*large, *small)]
+    assert all(log.finished for log in logs)
+    assert [log.header.path for log in logs] == [*(["stacked, fused"] * 3), "stacked"]
+
+
+def untraced(self, members, fused=False):
+    """The compiler itself is not asked."""
+    fleet = Fleet(members, features(), default_model, torch.device("cpu"))
+    fleet.fused = fused
+    return fleet
+
+
+def told_fused(train, log):
+    def told(fleet, *rest):
+        log.append(fleet.fused)
+        return train(fleet, *rest)
+
+    return told
+
+
+def test_compilers_are_ended_when_training_is_stopped(tmp_path, monkeypatch):
+    log = []
+    monkeypatch.setattr(choose, "FEW_STEPS", 0)
+    monkeypatch.setattr(choose, "pays_to_fuse", lambda fleet, seconds, ahead: ahead and fleet.spec.width == 6)
+    monkeypatch.setattr(
+        turns,
+        "best_fleet",
+        lambda build, say, ahead=None: best_fleet(build, say, lambda groups: Compilers(groups, log, 10**6)),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        workshop(tmp_path, on_row=stop_after_one)._take_turns([[spec("bp")], [spec("bp", width=4)]])
+    assert log[-1] == "ended"

@@ -230,6 +230,16 @@ class Fleet:
             for name, grad in grads.items()
         }
 
+    def rehearse(self) -> None:
+        """Have the credit of every group traced, and compiled where it is to be, on a batch of zeros."""
+        assert self.spec.batch is not None
+        inputs = self._inputs(self.data.x_train[:1])
+        x = torch.zeros(len(self.specs), self.spec.batch, *inputs.shape[1:], dtype=self.dtype, device=self.device)
+        y = torch.zeros(x.shape[:2], dtype=torch.int64, device=self.device)
+        with self._precision(), torch.no_grad():
+            for at in range(len(self.groups)):
+                self.assign(at, x, y)
+
     def evaluate(self) -> Scores:
         """Loss, accuracy and per-image correctness of every run on the test split."""
         with self._precision(), torch.no_grad():

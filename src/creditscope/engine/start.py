@@ -10,6 +10,7 @@ from creditscope.data.dataset import Dataset
 from creditscope.data.order import stream
 from creditscope.engine.optim import Stack
 from creditscope.errors import BadInput
+from creditscope.models import build_model
 from creditscope.records import RunSpec
 
 Factory = Callable[[RunSpec, Dataset], nn.Module]
@@ -72,3 +73,16 @@ def _refuse_stateful(model: nn.Module) -> None:
             raise BadInput(f"{name!r} is a batch norm: runs of a fleet share no running statistics; use GroupNorm")
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             raise BadInput(f"{name!r} drops out units: not supported in a fleet; set its p to 0")
+
+
+def default_model(spec: RunSpec, data: Dataset) -> nn.Module:
+    """The model that a spec names.
+
+    Args:
+        spec: The run.
+        data: Its data set, which gives the input shape and the number of classes.
+    """
+    assert data.spec.shape is not None
+    return build_model(
+        spec.model or "", data.spec.shape, data.classes, spec.width or 1, spec.depth or 1, spec.terminal_ln is not False
+    )

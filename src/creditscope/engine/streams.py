@@ -28,7 +28,6 @@ class Streams:
         with torch.cuda.stream(self._own):
             yield
 
-    @property
     def idle(self) -> bool:
         """Whether the device has done all that this fleet asked it for."""
         return self._own is None or bool(self._own.query())

@@ -9,6 +9,7 @@ from creditscope.data import load_data
 from creditscope.data.dataset import Dataset
 from creditscope.engine.estimate import Estimate, estimate
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.figures import draw_figure
 from creditscope.protocol.audit import Audit, audit
@@ -18,7 +19,6 @@ from creditscope.studies.partial import partial_audit
 from creditscope.sweeps.local import PlanProgress, pick_device, train
 from creditscope.sweeps.pack import pack
 from creditscope.sweeps.presets import build_specs, preset
-from creditscope.sweeps.turns import default_model
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ import torch
 
 from creditscope.engine.estimate import estimate
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.sweeps.job import dataset
 from creditscope.sweeps.sweep import SweepPlan
-from creditscope.sweeps.turns import default_model
 
 
 def sweep_seconds(plan: SweepPlan, device: torch.device) -> float:

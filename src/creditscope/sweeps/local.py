@@ -12,13 +12,13 @@ import torch
 from creditscope.data import DATASETS, load_data
 from creditscope.data.dataset import Dataset
 from creditscope.engine.loop import OnRow, Progress
-from creditscope.engine.start import Factory
+from creditscope.engine.start import Factory, default_model
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec
 from creditscope.sweeps.pack import plan_fleets
 from creditscope.sweeps.processes import process_count, train_in_processes
-from creditscope.sweeps.turns import Workshop, default_model
+from creditscope.sweeps.turns import Workshop
 
 logger = logging.getLogger("creditscope")
 Load = Callable[[str], Dataset]

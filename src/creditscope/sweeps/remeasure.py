@@ -7,13 +7,12 @@ from pydantic import ValidationError
 from creditscope.data import load_data
 from creditscope.engine.checkpoint import load_run, read_checkpoint, saved_epoch
 from creditscope.engine.fleet import Fleet
-from creditscope.engine.start import Factory
+from creditscope.engine.start import Factory, default_model
 from creditscope.errors import BadFile, BadInput
 from creditscope.probes.dear import measure_dear
 from creditscope.records import LogWriter, ProbeRow, RunSpec
 from creditscope.records.log import explain
 from creditscope.sweeps.local import pick_device
-from creditscope.sweeps.turns import default_model
 
 
 def probe_checkpoint(

@@ -8,17 +8,16 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from creditscope.data.dataset import Dataset
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop, OnRow, Progress
-from creditscope.engine.start import Factory
-from creditscope.engine.streams import Streams
+from creditscope.engine.start import Factory, default_model
 from creditscope.errors import BadInput
-from creditscope.models import MODELS, build_model
+from creditscope.models import MODELS
 from creditscope.records import HeaderRow, RunLog, RunSpec
-from creditscope.sweeps.choose import best_fleet
+from creditscope.sweeps.ahead import Ahead
+from creditscope.sweeps.choose import Ready, best_fleet
 from creditscope.sweeps.memory import cut, fleet_bytes, free_bytes
 from creditscope.sweeps.mend import mend
 
@@ -86,29 +85,43 @@ class Workshop:
 
     def _take_turns(self, wave: Sequence[Sequence[RunSpec]]) -> None:
         with ExitStack() as stack:
-            waiting: list[tuple[FleetLoop, Generator[None, None, None]]] = []
+            waiting: list[tuple[Ready, Generator[Ready, None, None]]] = []
             for members in wave:
                 stack.enter_context(self._threads(members))
-                loop = self._loop(members)
-                stack.callback(loop.written)  # after its turns are closed, which saves where they stand
-                waiting.append((loop, stack.enter_context(closing(loop.turns(self.resume)))))
+                waiting.append((_now, stack.enter_context(closing(self._life(members)))))
             while waiting:
-                loop, turns = waiting.pop(_next_turn([loop.fleet.streams for loop, _ in waiting]))
-                with loop.fleet.streams.turn():
-                    going_on = next(turns, loop) is not loop
-                if going_on:
-                    waiting.append((loop, turns))
+                _, life = waiting.pop(_next_turn([ready for ready, _ in waiting]))
+                ready = next(life, None)
+                if ready is not None:
+                    waiting.append((ready, life))
 
-    def _loop(self, members: Sequence[RunSpec]) -> FleetLoop:
+    def _life(self, members: Sequence[RunSpec]) -> Generator[Ready, None, None]:
+        """A fleet from its plan to its end, a turn at a time; yields what must come true before its next."""
+        fleet = yield from self._fleet(members)
+        yield _now  # no other is timed while this one trains
+        loop = FleetLoop(fleet, self.folder, self.on_row, self.progress)
+        turns = loop.turns(self.resume)
+        try:
+            while True:
+                with fleet.streams.turn():
+                    if next(turns, loop) is loop:
+                        return
+                yield fleet.streams.idle
+        finally:
+            turns.close()  # saves where they stand
+            loop.written()
+
+    def _fleet(self, members: Sequence[RunSpec]) -> Generator[Ready, None, Fleet]:
         for line in mend(self.folder, members) if self.resume else ():
             self.note(line)
         begun = self.begun(members)
         if begun is None:
-            fleet = best_fleet(partial(self.build, members), self.note)
-        else:
-            fleet = self.build(members, "fused" in (begun.path or ""))
-            _refuse_other_path(fleet, begun)
-        return FleetLoop(fleet, self.folder, self.on_row, self.progress)
+            others = self.device.type == "cuda" and self.factory is default_model
+            ahead = partial(Ahead, device=self.device) if others else None
+            return (yield from best_fleet(partial(self.build, members), self.note, ahead))
+        fleet = self.build(members, "fused" in (begun.path or ""))
+        _refuse_other_path(fleet, begun)
+        return fleet
 
     def build(self, members: Sequence[RunSpec], fused: bool = False, traced: bool = True) -> Fleet:
         """A fleet at initialisation.
@@ -151,11 +164,15 @@ class Workshop:
             torch.set_num_threads(before)
 
 
-def _next_turn(fleets: Sequence[Streams]) -> int:
-    """Whose turn it is: the first whose steps are done. Small fleets so go on while a large one keeps the card busy."""
+def _now() -> bool:
+    return True
+
+
+def _next_turn(waiting: Sequence[Ready]) -> int:
+    """Whose turn it is: the first that can go on. Small fleets so go on while a large one keeps the card busy."""
     while True:
-        for at, fleet in enumerate(fleets):
-            if fleet.idle:
+        for at, ready in enumerate(waiting):
+            if ready():
                 return at
         time.sleep(POLL_SECONDS)
 
@@ -167,16 +184,3 @@ def _refuse_other_path(fleet: Fleet, begun: HeaderRow) -> None:
             f"{fleet.spec.run_id} was begun on {device} and its log says so; resume it with --device {device}, or "
             f"choose another --out"
         )
-
-
-def default_model(spec: RunSpec, data: Dataset) -> nn.Module:
-    """The model that a spec names.
-
-    Args:
-        spec: The run.
-        data: Its data set, which gives the input shape and the number of classes.
-    """
-    assert data.spec.shape is not None
-    return build_model(
-        spec.model or "", data.spec.shape, data.classes, spec.width or 1, spec.depth or 1, spec.terminal_ln is not False
-    )

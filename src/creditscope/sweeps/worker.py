@@ -15,8 +15,9 @@ import torch
 
 from creditscope.data.dataset import Dataset, Splits, make_dataset
 from creditscope.engine.loop import LoggedRow
+from creditscope.engine.start import default_model
 from creditscope.records import HeaderRow, RunSpec
-from creditscope.sweeps.turns import Workshop, default_model
+from creditscope.sweeps.turns import Workshop
 
 SPLITS = ("x_train", "y_train", "x_test", "y_test")
 
