@@ -1,5 +1,7 @@
 """A traced fleet gives the values of one that calls its functions; a compiled one the same to rounding."""
 
+import re
+
 import pytest
 import torch
 from cases import fleets
@@ -89,6 +91,5 @@ def test_what_cannot_be_traced_is_called_and_said(caplog):
     with caplog.at_level("WARNING", logger="creditscope"):
         traced = Traced(function)
         assert [traced(torch.full((2,), value)).tolist() for value in (1.0, 2.0)] == [[2.0, 2.0], [8.0, 8.0]]
-    assert [record.getMessage() for record in caplog.records] == [
-        "tracing failed (RuntimeError): these runs train untraced, and slower"
-    ]
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "creditscope"]
+    assert re.fullmatch(r"tracing failed \(\w+\): these runs train untraced, and slower", said)

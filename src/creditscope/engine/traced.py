@@ -38,7 +38,9 @@ class Traced:
 
     def _trace(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         try:
-            listed = simplify(make_fx(self._function)(*args))
+            # On tensors without content: tracing holds on to every intermediate value.
+            trace = make_fx(self._function, tracing_mode="fake", _allow_non_fake_inputs=True)
+            listed = simplify(trace(*args))
         except Exception as error:  # a user's model may hold what cannot be traced, and training does not need it
             if self._compiled:
                 raise
