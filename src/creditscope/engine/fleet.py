@@ -84,11 +84,11 @@ class Look(NamedTuple):
     """What is measured of every run after every epoch, accuracy apart. On a card the next look overwrites it.
 
     Args:
-        summaries: The numbers of the probe data, one summary a group, its runs on the first axis.
+        summary: The numbers of the probe data, runs on the first axis.
         moved: How far each weight matrix of the blocks moved from its start, (matrices, runs).
     """
 
-    summaries: list[Summary]
+    summary: Summary
     moved: Tensor
 
 
@@ -140,7 +140,7 @@ class Fleet:
         # They are handed this fleet's methods at each call: a fleet that held them would outlive its last user.
         self._train: Recorded[None] = Recorded(device)
         self._evaluate: Recorded[Scores] = Recorded(device)
-        self._summarise: Recorded[list[Summary]] = Recorded(device)
+        self._summarise: Recorded[Summary] = Recorded(device)
         self._move: Recorded[Tensor] = Recorded(device)
         self.streams = Streams(device)
         self.streams.wait()
@@ -266,7 +266,7 @@ class Fleet:
     def look(self) -> Look:
         """The per-epoch numbers of every run; on a card they are asked for, and not waited for."""
         with torch.no_grad():
-            return Look(self._summarise(self._summaries), self._move(self._movements))
+            return Look(self._summarise(self._summary), self._move(self._movements))
 
     def summaries(self, look: Look) -> list[Summary]:
         """Every run's own numbers of the probe data, on the CPU.
@@ -274,8 +274,8 @@ class Fleet:
         Args:
             look: From ``look``.
         """
-        runs = zip(self.groups, (_map(Tensor.cpu, summary) for summary in look.summaries), strict=True)
-        return [_map(itemgetter(at), part) for group, part in runs for at in range(group.stop - group.start)]
+        summary = _map(Tensor.cpu, look.summary)
+        return [_map(itemgetter(run), summary) for run in range(len(self.specs))]
 
     def movements(self, look: Look) -> list[dict[str, float]]:
         """How far each weight matrix of the blocks moved from its start, run by run.
@@ -285,9 +285,9 @@ class Fleet:
         """
         return [dict(zip(self._names(), run, strict=True)) for run in look.moved.T.tolist()]
 
-    def _summaries(self) -> list[Summary]:
-        """One summary a group, its runs on the first axis."""
-        found: list[Summary] = []
+    def _summary(self) -> Summary:
+        """The numbers of the probe data of every run; each group looks for itself, all are summed up together."""
+        found: list[SampleNumbers] = []
         batches = self._probe()
         for lane, group in enumerate(self.groups):
 
@@ -297,10 +297,11 @@ class Fleet:
 
             with self._lanes.lane(lane):
                 params = self._params(group.runs)
-                parts = [vmap(look, in_dims=(0, 0, None))(params, group.feedback, batch) for batch in batches]
-                found.append(summarise(SampleNumbers(*(torch.cat(column, -1) for column in zip(*parts, strict=True)))))
+                found.append(
+                    _joined([vmap(look, in_dims=(0, 0, None))(params, group.feedback, b) for b in batches], -1)
+                )
         self._lanes.join()
-        return found
+        return summarise(_joined(found, 0))
 
     def _movements(self) -> Tensor:
         return torch.stack([movements(self.params[name], self.init[name]) for name in self._names()])
@@ -398,6 +399,10 @@ def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, Tensor):
         return function(value)
     return type(value)(*(_map(function, part) for part in value)) if isinstance(value, tuple) else value
+
+
+def _joined(parts: Sequence[SampleNumbers], axis: int) -> SampleNumbers:
+    return SampleNumbers(*(torch.cat(column, axis) for column in zip(*parts, strict=True)))
 
 
 def _assigner(group: Group, task: Task) -> Callable[..., tuple[Tensor, Stack]]:
