@@ -8,6 +8,7 @@ from cases import fleets
 from cases.fleets import METHODS, images, spec
 
 from creditscope.engine import fleet as fleet_module
+from creditscope.engine import traced as traced_module
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.traced import Traced
 
@@ -70,7 +71,7 @@ def test_only_long_training_is_traced():
 
 def test_a_function_is_traced_once_for_its_shapes(monkeypatch):
     calls = []
-    monkeypatch.setattr(torch, "compile", lambda traced, dynamic: calls.append(dynamic) or traced)
+    monkeypatch.setattr(traced_module, "compile_list", lambda listed, args: calls.append("compile") or listed)
 
     def function(x, parts):
         calls.append("run")
@@ -81,7 +82,7 @@ def test_a_function_is_traced_once_for_its_shapes(monkeypatch):
         total, rest = fused(torch.full((2,), value), {"a": torch.ones(2)})
         assert total.tolist() == [value + 1] * 2
         assert rest["twice"].tolist() == [2 * value] * 2
-    assert calls == ["run", False]
+    assert calls == ["run", "compile"]
 
 
 def test_what_cannot_be_traced_is_called_and_said(caplog):
@@ -93,3 +94,16 @@ def test_what_cannot_be_traced_is_called_and_said(caplog):
         assert [traced(torch.full((2,), value)).tolist() for value in (1.0, 2.0)] == [[2.0, 2.0], [8.0, 8.0]]
     (said,) = [record.getMessage() for record in caplog.records if record.name == "creditscope"]
     assert re.fullmatch(r"tracing failed \(\w+\): these runs train untraced, and slower", said)
+
+
+@pytest.mark.slow
+def test_a_compiled_list_keeps_how_arguments_and_results_are_nested():
+    def function(x, parts):
+        return x + parts["a"], {"twice": 2 * x, "pair": (x.sin(), parts["b"].sum())}
+
+    def args(value):
+        return torch.full((2, 3), value), {"a": torch.ones(3), "b": torch.arange(4.0)}
+
+    compiled = Traced(function, compiled=True)
+    for value in (1.0, 2.0):
+        torch.testing.assert_close(compiled(*args(value)), function(*args(value)))
