@@ -8,7 +8,6 @@ from cases import fleets
 from cases.fleets import METHODS, images, spec
 
 from creditscope.engine import fleet as fleet_module
-from creditscope.engine import traced as traced_module
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.traced import Traced
 
@@ -71,7 +70,7 @@ def test_only_long_training_is_traced():
 
 def test_a_function_is_traced_once_for_its_shapes(monkeypatch):
     calls = []
-    monkeypatch.setattr(traced_module, "compile_list", lambda listed, args: calls.append("compile") or listed)
+    monkeypatch.setattr(torch, "compile", lambda traced, dynamic: calls.append(dynamic) or traced)
 
     def function(x, parts):
         calls.append("run")
@@ -82,7 +81,7 @@ def test_a_function_is_traced_once_for_its_shapes(monkeypatch):
         total, rest = fused(torch.full((2,), value), {"a": torch.ones(2)})
         assert total.tolist() == [value + 1] * 2
         assert rest["twice"].tolist() == [2 * value] * 2
-    assert calls == ["run", "compile"]
+    assert calls == ["run", False]
 
 
 def test_what_cannot_be_traced_is_called_and_said(caplog):

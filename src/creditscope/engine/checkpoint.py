@@ -15,8 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from creditscope.engine.fleet import Fleet, State
+from creditscope.engine.fleet import Fleet
 from creditscope.engine.optim import Stack
+from creditscope.engine.state import State
 from creditscope.errors import BadFile, CannotWrite
 from creditscope.records import write_atomic
 

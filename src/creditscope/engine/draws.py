@@ -62,7 +62,7 @@ class Draws:
         """
         ready = self._next[1].result() if self._next is not None and self._next[0] == epoch else self._draw(epoch)
         for buffer, draw in zip(self._buffers, ready, strict=True):
-            buffer.copy_(draw)
+            buffer.copy_(draw, non_blocking=True)  # the card may be busy still: the host does not wait for it
         self.at.zero_()
         self._next = epoch + 1, self._pool.submit(self._draw, epoch + 1)
 
@@ -83,7 +83,9 @@ class Draws:
     def _draw(self, epoch: int) -> list[Tensor]:
         """Order and crops of an epoch, stacked over seeds, in the smallest integers that hold them."""
         drawn = [self._draw_one(seed, epoch) for seed in self._seeds]
-        return [torch.stack(column) for column in zip(*drawn, strict=True)]
+        columns = [torch.stack(column) for column in zip(*drawn, strict=True)]
+        # From pinned memory a card fetches on its own.
+        return [column.pin_memory() for column in columns] if self._data.x_train.is_cuda else columns
 
     def _draw_one(self, seed: int, epoch: int) -> list[Tensor]:
         draws = [epoch_order(seed, epoch, len(self._data.x_train), self._batch).to(torch.int32)]

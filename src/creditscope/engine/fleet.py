@@ -9,7 +9,7 @@ per run, from named seed streams, so a run depends on its own seed alone: alone 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
 from creditscope.engine.optim import FleetAdamW, Stack, last_update
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
+from creditscope.engine.state import Look, Scores, State
 from creditscope.engine.step import (
     assign_one,
     cross_entropy,
@@ -41,55 +42,6 @@ from creditscope.records import RunSpec
 EVAL_CHUNK = 500
 # Steps of training from which on half a second a group for tracing is won back.
 WORTH_TRACING = 200
-
-
-class Scores(NamedTuple):
-    """Test results, one entry per run.
-
-    Args:
-        loss: Mean test loss, in nats.
-        accuracy: Share of images that are classified right.
-        balanced: Mean over the classes that the test split holds of the accuracy on each.
-        correct: Per-image correctness, (runs, images).
-    """
-
-    loss: Tensor
-    accuracy: Tensor
-    balanced: Tensor
-    correct: Tensor
-
-
-class State(NamedTuple):
-    """What training changes, first axis runs.
-
-    Args:
-        params: The parameters.
-        first: First moments.
-        second: Second moments.
-        steps: Steps done.
-    """
-
-    params: Stack
-    first: Stack
-    second: Stack
-    steps: Tensor
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> "State":
-        """A function of every tensor."""
-        params, first, second = ({name: function(t) for name, t in stack.items()} for stack in self[:3])
-        return State(params, first, second, function(self.steps))
-
-
-class Look(NamedTuple):
-    """What is measured of every run after every epoch, accuracy apart. On a card the next look overwrites it.
-
-    Args:
-        summary: The numbers of the probe data, runs on the first axis.
-        moved: How far each weight matrix of the blocks moved from its start, (matrices, runs).
-    """
-
-    summary: Summary
-    moved: Tensor
 
 
 class Fleet:
@@ -230,15 +182,16 @@ class Fleet:
             for name, grad in grads.items()
         }
 
-    def rehearse(self) -> None:
-        """Have the credit of every group traced, and compiled where it is to be, on a batch of zeros."""
+    def rehearse(self) -> Iterator[None]:
+        """Have the credit of each group in turn traced, and compiled where it is to be, on a batch of zeros."""
         assert self.spec.batch is not None
         inputs = self._inputs(self.data.x_train[:1])
         x = torch.zeros(len(self.specs), self.spec.batch, *inputs.shape[1:], dtype=self.dtype, device=self.device)
         y = torch.zeros(x.shape[:2], dtype=torch.int64, device=self.device)
-        with self._precision(), torch.no_grad():
-            for at in range(len(self.groups)):
+        for at in range(len(self.groups)):
+            with self._precision(), torch.no_grad():
                 self.assign(at, x, y)
+            yield
 
     def evaluate(self) -> Scores:
         """Loss, accuracy and per-image correctness of every run on the test split."""

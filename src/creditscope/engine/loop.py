@@ -13,7 +13,8 @@ from torch import Tensor
 
 from creditscope.blocks import Feedback
 from creditscope.engine.checkpoint import FleetState, restore
-from creditscope.engine.fleet import Fleet, Look, Scores
+from creditscope.engine.fleet import Fleet
+from creditscope.engine.state import Look, Scores
 from creditscope.engine.step import schedule_factor
 from creditscope.errors import BadFile
 from creditscope.probes.cheap import epoch_fields

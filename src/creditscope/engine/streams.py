@@ -17,7 +17,8 @@ class Streams:
         self._device = device
         self.ahead = device.type == "cuda"  # work is asked for before what went before it is done
         self._own = _stream(device) if self.ahead else None
-        self._reading = _stream(device) if self.ahead else None
+        # The host waits for what is read, and nobody for single steps: those give way.
+        self._reading = _stream(device, priority=-1) if self.ahead else None
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -89,5 +90,5 @@ class Lanes:
             torch.cuda.current_stream().wait_stream(stream)
 
 
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def _stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]

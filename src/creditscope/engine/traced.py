@@ -4,11 +4,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.graph import CodeGen
-from torch.utils._pytree import tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from creditscope.engine.rewrite import simplify, suit_card
 
@@ -49,20 +48,4 @@ class Traced:
             return self._function
         if any(leaf.is_cuda for leaf in tree_leaves(args) if isinstance(leaf, Tensor)):
             listed = suit_card(listed)
-        return compile_list(listed, args) if self._compiled else listed
-
-
-def compile_list(listed: GraphModule, args: tuple[Any, ...]) -> Callable[..., Any]:
-    """The list as fewer and larger kernels; the compiler's cache on disk is asked first.
-
-    Args:
-        listed: From ``make_fx``.
-        args: As it is called.
-    """
-    from torch._inductor import standalone_compile  # the compiler alone, as a list needs no other; seconds to import
-
-    nested = listed.graph._codegen.pytree_info.out_spec  # type: ignore[attr-defined]
-    listed.graph.set_codegen(CodeGen())  # the compiler wants arguments and results in a row
-    flat = GraphModule(listed, listed.graph)
-    compiled = standalone_compile(flat, tree_leaves((args, {})), dynamic_shapes="from_example_inputs")
-    return lambda *args: tree_unflatten(compiled(*tree_leaves((args, {}))), nested)
+        return torch.compile(listed, dynamic=False) if self._compiled else listed

@@ -69,7 +69,8 @@ def compile_group(specs: Sequence[RunSpec], device: torch.device) -> None:
         specs: Its runs.
         device: Where its fleet will live.
     """
-    Fleet(specs, _blank(specs[0]), default_model, device, fused=True).rehearse()
+    for _ in Fleet(specs, _blank(specs[0]), default_model, device, fused=True).rehearse():
+        pass
 
 
 def _blank(spec: RunSpec) -> Dataset:

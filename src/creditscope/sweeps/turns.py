@@ -17,7 +17,7 @@ from creditscope.errors import BadInput
 from creditscope.models import MODELS
 from creditscope.records import HeaderRow, RunLog, RunSpec
 from creditscope.sweeps.ahead import Ahead
-from creditscope.sweeps.choose import Ready, best_fleet
+from creditscope.sweeps.choose import Ready, best_fleet, now
 from creditscope.sweeps.memory import cut, fleet_bytes, free_bytes
 from creditscope.sweeps.mend import mend
 
@@ -88,7 +88,7 @@ class Workshop:
             waiting: list[tuple[Ready, Generator[Ready, None, None]]] = []
             for members in wave:
                 stack.enter_context(self._threads(members))
-                waiting.append((_now, stack.enter_context(closing(self._life(members)))))
+                waiting.append((now, stack.enter_context(closing(self._life(members)))))
             while waiting:
                 _, life = waiting.pop(_next_turn([ready for ready, _ in waiting]))
                 ready = next(life, None)
@@ -98,7 +98,7 @@ class Workshop:
     def _life(self, members: Sequence[RunSpec]) -> Generator[Ready, None, None]:
         """A fleet from its plan to its end, a turn at a time; yields what must come true before its next."""
         fleet = yield from self._fleet(members)
-        yield _now  # no other is timed while this one trains
+        yield now  # no other is timed while this one trains
         loop = FleetLoop(fleet, self.folder, self.on_row, self.progress)
         turns = loop.turns(self.resume)
         try:
@@ -162,10 +162,6 @@ class Workshop:
             yield
         finally:
             torch.set_num_threads(before)
-
-
-def _now() -> bool:
-    return True
 
 
 def _next_turn(waiting: Sequence[Ready]) -> int:

@@ -1,0 +1,58 @@
+"""What a fleet is and what is seen of it: stacks of tensors, first axis runs unless said otherwise."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from creditscope.engine.optim import Stack
+from creditscope.probes.cheap import Summary
+
+
+class Scores(NamedTuple):
+    """Test results, one entry per run.
+
+    Args:
+        loss: Mean test loss, in nats.
+        accuracy: Share of images that are classified right.
+        balanced: Mean over the classes that the test split holds of the accuracy on each.
+        correct: Per-image correctness, (runs, images).
+    """
+
+    loss: Tensor
+    accuracy: Tensor
+    balanced: Tensor
+    correct: Tensor
+
+
+class State(NamedTuple):
+    """What training changes, first axis runs.
+
+    Args:
+        params: The parameters.
+        first: First moments.
+        second: Second moments.
+        steps: Steps done.
+    """
+
+    params: Stack
+    first: Stack
+    second: Stack
+    steps: Tensor
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "State":
+        """A function of every tensor."""
+        params, first, second = ({name: function(t) for name, t in stack.items()} for stack in self[:3])
+        return State(params, first, second, function(self.steps))
+
+
+class Look(NamedTuple):
+    """What is measured of every run after every epoch, accuracy apart. On a card the next look overwrites it.
+
+    Args:
+        summary: The numbers of the probe data, runs on the first axis.
+        moved: How far each weight matrix of the blocks moved from its start, (matrices, runs).
+    """
+
+    summary: Summary
+    moved: Tensor
