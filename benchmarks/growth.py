@@ -130,16 +130,32 @@ def in_a_process(settings: dict[str, int], method: str) -> int:
     return int(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
 
 
+def predict_anew(path: Path) -> None:
+    """Forecasts of today for what a results file holds as measured."""
+    record = json.loads(path.read_text())
+    device = record["provenance"]["device"]
+    data = noise(*IMAGES[device])
+    for row in record["results"]:
+        settings = {key: row[key] for key in ("runs", "depth", "width", "batch")}
+        row["predicted"] = fleet_bytes(specs_of(settings, record["method"], data), device)
+        print(f"{row['axis']} {row['value']}: predicted/measured {row['predicted'] / row['measured']:.2f}", flush=True)
+    path.write_text(json.dumps(record | {"predicted_later": True}, indent=2) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--method", default="dfa", help="methods, separated by commas")
     parser.add_argument("--steps", type=int, help="timed steps; else 100 on a card, 10 on a CPU")
     parser.add_argument("--point", help="measure the memory of one point here, and print it")
+    parser.add_argument("--predict", type=Path, metavar="FILE", help="predict anew for a results file, measure nothing")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.point:
         print(grown(json.loads(options.point), options.method))
+        return
+    if options.predict:
+        predict_anew(options.predict)
         return
     device = torch.device(options.device)
     data = noise(*IMAGES[options.device])

@@ -274,7 +274,8 @@ def growth_table(found: Mapping[str, Any]) -> str:
         )
         for row in found["results"]
     ]  # fmt: skip
-    return markdown_table(heads, lines)
+    anew = "\n\nThe forecasts were made anew (`--predict`) after the measurement." if "predicted_later" in found else ""
+    return markdown_table(heads, lines) + anew
 
 
 def start_table(found: Mapping[str, Any]) -> str:

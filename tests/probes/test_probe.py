@@ -9,7 +9,7 @@ from cases.snapshots import conv_snapshot, mlp_snapshot
 from torch import Tensor
 
 from creditscope.probes import probe
-from creditscope.probes.probe import by_state, lists, numbers, stacks
+from creditscope.probes.probe import by_state, lists, numbers, planned_for, stacks
 
 
 def states_of(*shapes: tuple[int, ...]) -> list[Tensor]:
@@ -49,3 +49,18 @@ def test_a_state_that_is_not_finite_is_found_wherever_it_is(make) -> None:
             fresh.seen.states[level].flatten()[3] = value
             fresh.seen.states[-1].flatten()[0] = value
             assert fresh.first_broken == level
+
+
+def test_shapes_alone_are_stacked_as_on_the_device_that_is_planned_for(monkeypatch):
+    monkeypatch.setattr(probe, "_TOGETHER_CPU", 20)
+    monkeypatch.setattr(probe, "_TOGETHER_GPU", 40)
+    shapes = [torch.empty(2, 5, device="meta") for _ in range(4)]
+    sizes = {}
+    for device in ("cpu", "cuda"):
+        with planned_for(device):
+            sizes[device] = [len(which) for which, _ in stacks(shapes)]
+            assert [len(which) for which, _ in stacks(states_of(*([(2, 5)] * 4)))] == [2, 2], (
+                "real ones say it themselves"
+            )
+    assert sizes == {"cpu": [2, 2], "cuda": [4]}
+    assert [len(which) for which, _ in stacks(shapes)] == [2, 2]

@@ -68,6 +68,18 @@ def test_a_card_takes_as_many_fleets_as_its_memory_holds(tmp_path, monkeypatch, 
     assert [len(wave) for wave in workshop(tmp_path)._waves(fleets)] == [1, 1, 1], "on a CPU one at a time"
 
 
+def test_on_a_card_the_largest_fleet_is_built_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "free_bytes", lambda device: 10**12)
+    waves = []
+    monkeypatch.setattr(Workshop, "_take_turns", lambda self, wave: waves.append([len(m) for m in wave]))
+    fleets_of = [[spec("bp", width=4)], [spec("bp", seed=s, width=5) for s in range(3)], [spec("bp"), spec("fa")]]
+    for device in ("cuda", "cpu"):
+        workshop(tmp_path, device=torch.device(device)).train(fleets_of)
+    sizes = {len(members): fleet_bytes(members) for members in fleets_of}
+    assert waves[0] == sorted(sizes, key=sizes.get, reverse=True)
+    assert waves[1:] == [[1], [3], [2]]
+
+
 def test_a_fleet_larger_than_the_card_is_cut(tmp_path, monkeypatch):
     members = [spec(method, seed=seed) for method in ("bp", "dfa") for seed in (1, 2)]
     card = workshop(tmp_path, device=torch.device("cuda"))

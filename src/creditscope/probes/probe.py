@@ -2,6 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +17,7 @@ from creditscope.probes.functional.tokens import keep_live
 # Entries of states that are worked on together: as large an operation as memory bears, as few as can be. On a CPU
 # an operation costs little beside its entries, and they should stay in its cache.
 _TOGETHER_CPU, _TOGETHER_GPU = 2**20, 2**24
+_planned = ContextVar("planned", default="cpu")
 
 Need = Literal["states", "references", "delivered", "tail", "feedback", "train", "update", "fit"]
 
@@ -140,7 +143,22 @@ def _stack(tensors: list[Tensor]) -> Tensor:
 
 
 def _together(like: Tensor) -> int:
-    return _TOGETHER_GPU if like.is_cuda else _TOGETHER_CPU
+    device = _planned.get() if like.is_meta else like.device.type
+    return _TOGETHER_GPU if device == "cuda" else _TOGETHER_CPU
+
+
+@contextmanager
+def planned_for(device: str) -> Iterator[None]:
+    """Inside, tensors that are shapes alone are worked on as those of a device would be.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+    """
+    before = _planned.set(device)
+    try:
+        yield
+    finally:
+        _planned.reset(before)
 
 
 def entries_at_once(like: Tensor, on_cpu: int, share: float) -> int:

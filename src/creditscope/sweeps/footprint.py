@@ -18,6 +18,7 @@ from creditscope.engine.step import assign_one, cross_entropy
 from creditscope.models import build_model
 from creditscope.probes.cheap import SampleNumbers, sample_numbers, summarise
 from creditscope.probes.perturbation import ENTRIES
+from creditscope.probes.probe import planned_for
 from creditscope.rules import build_rule
 
 _META = torch.device("meta")
@@ -141,7 +142,7 @@ def step_peak(shapes: Shapes, rule: str, credit_norm: str, penalised: bool, batc
 
 
 @lru_cache(maxsize=64)
-def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int) -> Peak:
+def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int, device: str) -> Peak:
     """The per-epoch probes of a stack of runs on one probe batch.
 
     Args:
@@ -149,6 +150,7 @@ def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int) -> Peak:
         rule: Their rule.
         credit_norm: How credit is normalised.
         batch: Probe samples taken at once.
+        device: ``cpu`` or ``cuda``.
     """
     task, made = _task(shapes), build_rule(rule, credit_norm)  # type: ignore[arg-type]
     exact = made.exact(task.blocks.depth)
@@ -161,7 +163,8 @@ def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int) -> Peak:
         seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))
         return lambda: summarise(vmap(look, in_dims=(0, 0, None))(*given, seen))
 
-    return _peak(work)
+    with planned_for(device):
+        return _peak(work)
 
 
 @lru_cache(maxsize=64)

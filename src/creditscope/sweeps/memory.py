@@ -75,7 +75,7 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
     probed = min(tested, (spec.probe and spec.probe.n) or 1024)
     # A card takes all probe samples at once.
     looked = probed if device == "cuda" else min(probed, (spec.probe and spec.probe.batch) or 128)
-    looks = [probe_peak(shapes, *rule, looked).of(n) for rule, n in groups.items()]
+    looks = [probe_peak(shapes, *rule, looked, device).of(n) for rule, n in groups.items()]
     image = shapes.dtype.itemsize * math.prod(shapes.input)
     chunk = min(tested, EVAL_CHUNK)
     score = chunk * image + forward_peak(shapes, chunk).of(runs) + runs * tested * SCORE_BYTES

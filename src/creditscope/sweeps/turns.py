@@ -55,7 +55,9 @@ class Workshop:
         Args:
             fleets: Their runs.
         """
-        for wave in self._waves([part for members in fleets for part in self._fitting(members)]):
+        parts = [part for members in fleets for part in self._fitting(members)]
+        # The largest first: where it is to be compiled, others train meanwhile.
+        for wave in self._waves(sorted(parts, key=lambda part: -(self._bytes(part) or 0))):
             self._take_turns(wave)
 
     def _fitting(self, members: Sequence[RunSpec]) -> Sequence[Sequence[RunSpec]]:
