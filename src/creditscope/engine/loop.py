@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +16,7 @@ from creditscope.engine.checkpoint import FleetState, restore
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.state import Look, Scores
 from creditscope.engine.step import schedule_factor
+from creditscope.engine.streams import Ready, at_once
 from creditscope.errors import BadFile
 from creditscope.probes.cheap import epoch_fields
 from creditscope.probes.dear import measure_dear
@@ -90,11 +91,12 @@ class FleetLoop:
         finally:
             self.written()
 
-    def turns(self, resume: bool) -> Generator[None, None, None]:
-        """The same, handing over after the steps of each epoch were asked for: a card goes on while others have a turn.
+    def turns(self, resume: bool) -> Generator[Ready, None, None]:
+        """The same in turns, so that several fleets keep a card busy; yields what must come true before the next.
 
-        A card is asked for the next epoch before this one is written down, so that it never waits for the host. Its
-        last checkpoint may still be on its way when it ends: ``written`` waits for it.
+        It hands over when the steps of an epoch were asked for, and between two dear probes. A card is asked for the
+        next epoch before this one is written down, so that it never waits for the host. The last checkpoint may still
+        be on its way at the end: ``written`` waits for it.
 
         Args:
             resume: As in ``run``.
@@ -108,16 +110,16 @@ class FleetLoop:
         try:
             for epoch in range(start, epochs + 1):
                 if epoch > start:
-                    yield
+                    yield fleet.streams.idle
                 reached = Reached(FleetState(fleet, epoch), loss, fleet.evaluate(), fleet.look())
                 mark = fleet.streams.mark()
                 ahead = fleet.streams.ahead and epoch < epochs
                 if ahead:
                     loss = self._train(epoch + 1)
+                if epoch > start or start == 0:
+                    yield from self._write_down(reached, mark)
+                boundary = reached.state
                 with fleet.streams.reading(mark):
-                    if epoch > start or start == 0:
-                        self._measure(reached)
-                    boundary = reached.state
                     if start < epoch < epochs and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
                         self._save(boundary)
                         self.saved_at = time.monotonic()
@@ -172,8 +174,17 @@ class FleetLoop:
             else:
                 writer.cut_after(epoch)
 
-    def _measure(self, reached: Reached) -> None:
-        """Probe and log every active run after an epoch."""
+    def _write_down(self, reached: Reached, mark: torch.cuda.Event | None) -> Iterator[Ready]:
+        """Measure and log every active run; others may have a turn after each dear probe."""
+        measuring = self._measure(reached)
+        while True:
+            with self.fleet.streams.reading(mark):
+                if next(measuring, reached) is reached:
+                    return
+            yield at_once
+
+    def _measure(self, reached: Reached) -> Iterator[None]:
+        """Probe and log every active run after an epoch, in pieces that end with a dear probe."""
         fleet = self.fleet
         epochs = fleet.spec.epochs or 0
         state, train_loss, scores, look = reached
@@ -198,17 +209,20 @@ class FleetLoop:
                 time_epoch=seconds,
                 **epoch_fields(summaries[run], fleet.group_of(run).exact),
             )
-            self._log(run, row, state, scores.correct[run])
+            if self._log(run, row, state, scores.correct[run]):
+                yield
         self.measured_at += seconds
 
-    def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor) -> None:
+    def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor) -> bool:
+        """Write down a run's epoch; says whether the dear set was measured for it."""
         writer, header = self.writers[run], self.headers[run]
         epoch, epochs = state.epoch, self.fleet.spec.epochs or 0
         if not writer.path.exists():
             writer.create(header)
         broken = _nonfinite(row)
         reason = self._write(run, row)
-        if not broken and is_dear(epoch, epochs, dear_epochs(header.spec)):
+        dear = not broken and is_dear(epoch, epochs, dear_epochs(header.spec))
+        if dear:
             self.progress.stage(self.fleet.specs, epoch, "probe")
             reason = self._write(run, self._dear(run, state, epoch == epochs)) or reason
         if broken:
@@ -217,6 +231,7 @@ class FleetLoop:
             self._finish(run, "finished", epoch, None, row, correct)
         elif reason:
             self._finish(run, "stopped", epoch, reason, row, correct)
+        return dear
 
     def _dear(self, run: int, state: FleetState, last: bool) -> ProbeRow:
         probe = self.fleet.specs[run].probe

@@ -1,9 +1,17 @@
 """Streams: what a card does side by side; on a CPU everything is done in turn, and nothing here does anything."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+
+# What must come true before work goes on.
+Ready = Callable[[], bool]
+
+
+def at_once() -> bool:
+    """Nothing must."""
+    return True
 
 
 class Streams:
@@ -38,6 +46,11 @@ class Streams:
         if self._own is not None:
             torch.cuda.current_stream(self._device).synchronize()
             self._own.synchronize()
+
+    def quiet(self) -> None:
+        """Until the device has done all that anybody asked it for."""
+        if self._own is not None:
+            torch.cuda.synchronize(self._device)
 
     def mark(self) -> torch.cuda.Event | None:
         """A mark behind all that was asked for so far."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from creditscope.engine.estimate import step_seconds
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.streams import Ready, at_once
 from creditscope.records import RunSpec
 
 # What compiling one group takes in seconds, here and where other processes have done it before, and the least share of
@@ -16,12 +17,6 @@ FETCHING_SECONDS = 5.0
 FUSING_SAVES = 0.3
 # Below this many steps nothing is worth finding out.
 FEW_STEPS = 300
-Ready = Callable[[], bool]
-
-
-def now() -> bool:
-    """What need not come true first."""
-    return True
 
 
 class Compilers(Protocol):
@@ -62,6 +57,8 @@ def best_fleet(
     plain = build(False)
     if plain.planned_steps < FEW_STEPS:
         return plain
+    for _ in plain.rehearse():
+        yield at_once
     seconds = step_seconds(plain)
     if not pays_to_fuse(plain, seconds, ahead is not None):
         plain.rewind()
@@ -74,7 +71,7 @@ def best_fleet(
     try:
         fused = build(True)
         for _ in fused.rehearse():
-            yield now
+            yield at_once
         if step_seconds(fused) < seconds:
             fused.rewind()
             return fused

@@ -13,11 +13,12 @@ from creditscope.data.dataset import Dataset
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop, OnRow, Progress
 from creditscope.engine.start import Factory, default_model
+from creditscope.engine.streams import Ready, at_once
 from creditscope.errors import BadInput
 from creditscope.models import MODELS
 from creditscope.records import HeaderRow, RunLog, RunSpec
 from creditscope.sweeps.ahead import Ahead
-from creditscope.sweeps.choose import Ready, best_fleet, now
+from creditscope.sweeps.choose import best_fleet
 from creditscope.sweeps.memory import cut, fleet_bytes, free_bytes
 from creditscope.sweeps.mend import mend
 
@@ -90,7 +91,7 @@ class Workshop:
             waiting: list[tuple[Ready, Generator[Ready, None, None]]] = []
             for members in wave:
                 stack.enter_context(self._threads(members))
-                waiting.append((now, stack.enter_context(closing(self._life(members)))))
+                waiting.append((at_once, stack.enter_context(closing(self._life(members)))))
             while waiting:
                 _, life = waiting.pop(_next_turn([ready for ready, _ in waiting]))
                 ready = next(life, None)
@@ -100,15 +101,15 @@ class Workshop:
     def _life(self, members: Sequence[RunSpec]) -> Generator[Ready, None, None]:
         """A fleet from its plan to its end, a turn at a time; yields what must come true before its next."""
         fleet = yield from self._fleet(members)
-        yield now  # no other is timed while this one trains
         loop = FleetLoop(fleet, self.folder, self.on_row, self.progress)
         turns = loop.turns(self.resume)
         try:
             while True:
                 with fleet.streams.turn():
-                    if next(turns, loop) is loop:
-                        return
-                yield fleet.streams.idle
+                    ready = next(turns, None)
+                if ready is None:
+                    return
+                yield ready
         finally:
             turns.close()  # saves where they stand
             loop.written()
