@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import pairwise
-from statistics import median
 
 from page_data import NOT_MEASURED, markdown_table, provenance_line, results, share
 
@@ -66,14 +65,42 @@ def _dear(logs: Sequence[RunLog]) -> float:
     return sum(row.time_probe or 0.0 for log in logs for row in log.probes)
 
 
-def _rounds(logs: Sequence[RunLog], first: int, last: int) -> list[float]:
-    """Seconds of a fleet's epochs, each until its last row."""
-    by_epoch: dict[int, float] = {}
-    for log in logs:
-        for row in log.epochs:
-            if first <= row.epoch <= last:
-                by_epoch[row.epoch] = max(by_epoch.get(row.epoch, 0.0), row.time_epoch or 0.0)
-    return list(by_epoch.values())
+def _starts(fleets: Sequence[Sequence[RunLog]]) -> list[float]:
+    """Seconds from the first fleet's start to that of each."""
+    created = [_created(logs[0]) for logs in fleets]
+    return [(each - min(created)).total_seconds() for each in created]
+
+
+def _accounted(logs: Sequence[RunLog]) -> bool:
+    """Whether the rows of a fleet account for its time: older ones leave out the turns of others."""
+    return sum(row.time_epoch or 0.0 for row in logs[0].epochs) > 0.9 * _total(logs)
+
+
+def _done(logs: Sequence[RunLog], seconds: float) -> float:
+    """Run-steps that a fleet has done so many seconds after its start; inside an epoch they are spread evenly."""
+    each = _steps(logs) / (logs[0].spec.epochs or 1)
+    done = 0.0
+    for row in logs[0].epochs:
+        took = row.time_epoch or 0.0
+        if row.epoch:
+            done += each * min(1.0, max(0.0, seconds) / took if took else 1.0)
+        seconds -= took
+    return done
+
+
+def _stretches(fleets: Sequence[Sequence[RunLog]]) -> list[tuple[str, ...]]:
+    """What was done between the end of one fleet and that of the next."""
+    starts = _starts(fleets)
+    ends = [start + _total(logs) for start, logs in zip(starts, fleets, strict=True)]
+    lines = []
+    for begin, end in pairwise((0.0, *sorted(ends))):
+        working = [logs for logs, last in zip(fleets, ends, strict=True) if last > begin]
+        steps = dict.fromkeys(("resmlp", "vit-mini"), 0.0)
+        for start, logs in zip(starts, fleets, strict=True):
+            steps[logs[0].spec.model or ""] += _done(logs, end - start) - _done(logs, begin - start)
+        names = ", ".join(f"{len(logs)} × {logs[0].spec.model}" for logs in working)
+        lines.append((f"{begin:.0f}–{end:.0f}", names, *(f"{round(each, -3):,.0f}" for each in steps.values())))
+    return lines
 
 
 def paper_section() -> str:
@@ -81,59 +108,31 @@ def paper_section() -> str:
     fleets = sorted(paper_fleets().values(), key=_total)
     if not fleets:
         return PAPER + f"The committed runs have not all ended: {NOT_MEASURED}.\n"
-    wall = paper_seconds()
     listed = [
         (
             f"{logs[0].spec.model}{'' if logs[0].spec.terminal_ln else ', no terminal LN'}", str(len(logs)),
-            str(logs[0].spec.epochs), f"{_steps(logs):,}", logs[0].header.path or "", f"{_total(logs):.0f}",
-            f"{_dear(logs):.0f}",
+            str(logs[0].spec.epochs), f"{_steps(logs):,}", logs[0].header.path or "", f"{start:.0f}",
+            f"{start + _total(logs):.0f}", f"{_dear(logs):.0f}",
         )
-        for logs in fleets
+        for start, logs in zip(_starts(fleets), fleets, strict=True)
     ]  # fmt: skip
-    heads = ("fleet", "runs", "epochs", "run-steps", "path", "s from its start to its end", "s in dear probes")
-    dear = sum(map(_dear, fleets))
-    built = (max(_created(logs[0]) for logs in fleets) - min(_created(logs[0]) for logs in fleets)).total_seconds()
-    longest = fleets[-1]
-    bounds = [0, *sorted({logs[0].spec.epochs or 0 for logs in fleets})]
-    stretches = []
-    for before, last in pairwise(bounds):
-        still = [logs for logs in fleets if (logs[0].spec.epochs or 0) >= last]
-        took = _rounds(longest, before + 1, last)
-        names = ", ".join(f"{len(logs)} × {logs[0].spec.model}" for logs in still)
-        stretches.append((f"{before + 1}–{last}", names, f"{median(took):.2f}", f"{sum(took):.0f}"))
-    alone = _alone(fleets, longest)
-    others = ("epochs", "fleets at work", "median s an epoch of each", "s together")
-    facts = longest[0].header.provenance
+    heads = ("fleet", "runs", "epochs", "run-steps", "path", "from s", "to s", "s in dear probes")
+    others = ("s", "fleets at work or in the making", "run-steps of ResMLP", "of ViT-Mini")
+    dear, wall = sum(map(_dear, fleets)), paper_seconds()
+    between = ""
+    if all(_accounted(logs) for logs in fleets):
+        between = " What was done between the end of one and that of the next:\n\n"
+        between += markdown_table(others, _stretches(fleets))
     return f"""{PAPER}\
 {wall:.0f} s from the start of the first fleet to the end of the last, for {paper_steps("resmlp"):,} run-steps of ResMLP
 and {paper_steps("vit-mini"):,} of ViT-Mini. {OLDER}
 
 {markdown_table(heads, listed)}
 
-Fleets take turns on the card, an epoch each, so the time of one fleet's epoch includes the turns of the others; what
-was spent where shows in how the epochs shorten when a fleet has ended:
+Fleets take turns on the card.{between}
 
-{markdown_table(others, stretches)}
+The dear probes took {dear:.0f} s, {share(dear / wall)} of the whole. The rest is training steps, evaluation, per-epoch
+probes, and building, recording and compiling the fleets.
 
-- While ResMLP alone was at work: {alone}.
-- Dear probes, one run after another: {dear:.0f} s, {share(dear / wall)} of the whole.
-- Building, recording and compiling the later fleets, until the last one could start: {built:.0f} s.
-- The rest, {wall - dear - built:.0f} s, is training steps, evaluation, per-epoch probes and the writing of rows.
-
-{provenance_line(facts)}
+{provenance_line(fleets[-1][0].header.provenance)}
 """
-
-
-def _alone(fleets: Sequence[Sequence[RunLog]], longest: Sequence[RunLog]) -> str:
-    """What a run-step of ResMLP takes in the epochs after every other model's last, dear probes apart."""
-    others = max((logs[0].spec.epochs or 0 for logs in fleets if logs[0].spec.model != "resmlp"), default=0)
-    last = longest[0].spec.epochs or 0
-    dear = {row.epoch for logs in fleets for log in logs for row in log.probes}
-    took = [
-        each for epoch in range(others + 1, last + 1) if epoch not in dear for each in _rounds(longest, epoch, epoch)
-    ]
-    working = [logs for logs in fleets if (logs[0].spec.epochs or 0) == last and logs[0].spec.model == "resmlp"]
-    if not took:
-        return NOT_MEASURED
-    steps = sum(_steps(logs) for logs in working) / last
-    return f"{1e6 * median(took) / steps:.0f} µs a run-step, evaluation, per-epoch probes and rows included"
