@@ -2,8 +2,9 @@
 
 import gzip
 import json
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import make_performance
 import paper_time
@@ -89,3 +90,22 @@ def test_every_command_runs_a_benchmark_that_is_there():
         _, script, *words = command.split()
         assert (ROOT / script).is_file()
         assert words[-2:] == ["--out", f"benchmarks/results/{name}.json"]
+
+
+def test_run_steps_are_spread_over_the_time_of_their_epoch():
+    def fleet(model, runs, start, *times):
+        rows = [SimpleNamespace(epoch=at, time_epoch=took, step=100 * at) for at, took in enumerate(times)]
+        spec = SimpleNamespace(model=model, epochs=len(times) - 1)
+        created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=start)
+        header = SimpleNamespace(time_created=created.isoformat())
+        end = SimpleNamespace(time_total=sum(times))
+        return [SimpleNamespace(spec=spec, epochs=rows, header=header, end=end)] * runs
+
+    small, large = fleet("resmlp", 2, 0, 1.0, 2.0, 2.0), fleet("vit-mini", 3, 4, 0.0, 4.0)
+    assert [paper_time._done(small, at) for at in (0.5, 1, 2, 3, 5, 9)] == [0, 0, 100, 200, 400, 400]
+    assert paper_time._stretches([large, small]) == [
+        ("0–5", "3 × vit-mini, 2 × resmlp", "0", "0"),
+        ("5–8", "3 × vit-mini", "0", "0"),
+    ]
+    many = fleet("resmlp", 20, 0, 1.0, 2.0, 2.0)
+    assert paper_time._stretches([large * 10, many])[0] == ("0–5", "30 × vit-mini, 20 × resmlp", "4,000", "1,000")
