@@ -115,6 +115,7 @@ class Fleet:
             for moment in (*self.optimiser.first.values(), *self.optimiser.second.values()):
                 moment.zero_()
         self.optimiser.set_steps(0)
+        self.streams.wait()
 
     @property
     def steps_per_epoch(self) -> int:
@@ -191,6 +192,7 @@ class Fleet:
         for at in range(len(self.groups)):
             with self._precision(), torch.no_grad():
                 self.assign(at, x, y)
+            self.streams.wait()
             yield
 
     def evaluate(self) -> Scores:
