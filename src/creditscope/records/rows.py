@@ -236,7 +236,7 @@ class EpochRow(Frozen):
         gamma: Aggregates of the two.
         movement: How far each weight matrix moved.
         nonfinite: Where a value was NaN or infinite: path to ``nan``, ``inf`` or ``-inf``.
-        time_epoch: Seconds of wall-clock the fleet spent on this epoch.
+        time_epoch: Seconds of wall-clock since the fleet's epoch before was measured, turns of other fleets included.
     """
 
     kind: Literal["epoch"] = "epoch"
