@@ -12,8 +12,9 @@ from cases.fleets import CPU, features, images, spec
 from creditscope.engine import traced
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
-from creditscope.sweeps import ahead
+from creditscope.sweeps import ahead, choose
 from creditscope.sweeps.ahead import Ahead, compile_group
+from creditscope.sweeps.local import train
 
 RUNS = [
     spec(method, images(), seed=seed, augment="crop4+flip", dtype="float32")
@@ -99,3 +100,23 @@ def test_a_process_gets_whole_specs_and_is_ended_at_exit(monkeypatch, tmp_path):
 def test_the_process_itself_compiles():
     with Ahead([[RUNS[0]]], CPU) as compilers:
         assert [process.wait(300) for process in compilers._processes] == [0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_device_a_fleet_compiled_ahead_trains_beside_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(choose, "FEW_STEPS", 0)
+    monkeypatch.setattr(choose, "pays_to_fuse", lambda fleet, seconds, ahead: ahead and fleet.spec.depth == 3)
+    monkeypatch.setattr(choose, "step_seconds", timed_as_faster(choose.step_seconds))
+    runs = [*RUNS, *(run.model_copy(update={"depth": 2}) for run in RUNS)]
+    card, host = (train(runs, tmp_path / where, data=images(), device=where) for where in ("cuda", "cpu"))
+    assert {log.spec.depth: log.header.path for log in card} == {3: "graph, fused", 2: "graph"}
+    for ours, theirs in zip(card, host, strict=True):
+        assert [row.test_loss for row in ours.epochs] == pytest.approx(
+            [row.test_loss for row in theirs.epochs], rel=1e-3
+        )
+
+
+def timed_as_faster(step_seconds):
+    """A compiled fleet of five tiny runs is hardly faster; whatever the clock says, it shall train."""
+    return lambda fleet: step_seconds(fleet) * (1e-6 if fleet.fused else 1.0)
