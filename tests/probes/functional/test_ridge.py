@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from creditscope.probes.functional import ridge
 from creditscope.probes.functional.ridge import HELD_OUT, STRENGTHS, ridge_accuracy, ridge_weights
 
 
@@ -11,8 +12,17 @@ def test_weights_are_least_squares_with_the_penalty_as_extra_rows(n: int, d: int
     x, target = rng.normal(size=(n, d)), rng.normal(size=(n, 3))
     rows = np.vstack([x, np.sqrt(0.7) * np.eye(d)])
     expected = np.linalg.lstsq(rows, np.vstack([target, np.zeros((d, 3))]), rcond=None)[0]
-    got = ridge_weights(torch.tensor(x), torch.tensor(target), 0.7)
-    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+    both = torch.tensor([0.2, 0.7], dtype=torch.float64)
+    for strengths in (both[1], both):
+        got = ridge_weights(torch.tensor(x), torch.tensor(target), strengths)
+        np.testing.assert_allclose(got.reshape(-1, d, 3)[-1], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_strengths_that_do_not_fit_together_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = [torch.tensor(v) for split in (clusters(200, 1), clusters(100, 2)) for v in split]
+    together = ridge_accuracy(*sets, 3)
+    monkeypatch.setattr(ridge, "_TOGETHER", 1)
+    assert torch.equal(ridge_accuracy(*sets, 3), together)
 
 
 def oracle(fit_x, fit_y, test_x, test_y, classes) -> float:

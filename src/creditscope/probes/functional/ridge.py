@@ -1,7 +1,6 @@
 """Ridge readout: how much of the labels a linear map can read from a state. Closed form, float64."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -9,6 +8,8 @@ from torch import Tensor
 # Strengths in units of (samples × feature variance); the one that reads held-out samples best is used.
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 HELD_OUT = 5
+# Entries of Gram matrices that are worked on together.
+_TOGETHER = 2**23
 
 
 def ridge_accuracy(fit_x: Tensor, fit_y: Tensor, test_x: Tensor, test_y: Tensor, classes: int) -> Tensor:
@@ -27,47 +28,47 @@ def ridge_accuracy(fit_x: Tensor, fit_y: Tensor, test_x: Tensor, test_y: Tensor,
     n, held = fit_x.shape[-2], slice(HELD_OUT - 1, None, HELD_OUT)
     kept = torch.arange(n - n // HELD_OUT, device=fit_x.device)
     kept = kept + kept // (HELD_OUT - 1)
-    tried = _accuracies(fit_x[..., kept, :], fit_y[kept], fit_x[..., held, :], fit_y[held], classes, STRENGTHS)
-    strongest_first = torch.stack(tried[::-1])
-    strengths = torch.tensor(STRENGTHS[::-1], dtype=torch.float64, device=fit_x.device)
-    best = strengths[strongest_first.argmax(dim=0)]
-    return _accuracies(fit_x, fit_y, test_x, test_y, classes, [best.unsqueeze(-1)])[0]
+    strongest_first = torch.tensor(STRENGTHS[::-1], dtype=torch.float64, device=fit_x.device)
+    every = strongest_first.view(-1, *(1,) * (fit_x.ndim - 2))
+    tried = _accuracies(fit_x[..., kept, :], fit_y[kept], fit_x[..., held, :], fit_y[held], classes, every)
+    best = strongest_first[tried.argmax(dim=0)]
+    return _accuracies(fit_x, fit_y, test_x, test_y, classes, best.unsqueeze(0))[0]
 
 
-def _accuracies(
-    x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, classes: int, strengths: Sequence[float | Tensor]
-) -> list[Tensor]:
+def _accuracies(x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, classes: int, strengths: Tensor) -> Tensor:
+    """One row a strength; the axes behind its first are the leading ones of x."""
     x, test_x = _standardise(x.double(), test_x.double())
     n = x.shape[-2]
     target = torch.zeros(n, classes, dtype=torch.float64, device=x.device).scatter(1, y.long().unsqueeze(1), 1.0)
     mean = target.mean(dim=0)
     gram = _gram(x)
     found = []
-    for strength in strengths:
-        scores = test_x @ ridge_weights(x, target - mean, strength * n, gram) + mean
+    for some in strengths.split(max(1, _TOGETHER // gram.numel())):  # type: ignore[no-untyped-call]
+        scores = test_x @ ridge_weights(x, target - mean, some * n, gram) + mean
         right = (scores.argmax(dim=-1) == test_y).double().mean(dim=-1)
         found.append(torch.where(scores.isnan().flatten(-2).any(dim=-1), math.nan, right))
-    return found
+    return torch.cat(found)
 
 
-def ridge_weights(x: Tensor, target: Tensor, strength: float | Tensor, gram: Tensor | None = None) -> Tensor:
+def ridge_weights(x: Tensor, target: Tensor, strength: Tensor, gram: Tensor | None = None) -> Tensor:
     """argmin_w ‖x·w − target‖² + strength·‖w‖², through the smaller of the two Gram matrices.
 
     Args:
         x: Shape (..., n, d).
         target: Shape (n, classes).
-        strength: Greater than 0.
+        strength: Greater than 0, of any leading axes that go with those of x.
         gram: That matrix, where it is known already.
     """
     n, d = x.shape[-2:]
-    small = _gram(x) if gram is None else gram.clone()
-    small.diagonal(dim1=-2, dim2=-1).add_(strength)
+    gram = _gram(x) if gram is None else gram
+    small = gram + torch.zeros_like(strength)[..., None, None]  # one for each strength
+    small.diagonal(dim1=-2, dim2=-1).add_(strength.unsqueeze(-1))
     # The plain call would wait for the device to say whether there is a factor. A failed one is made visible.
     factor, failed = torch.linalg.cholesky_ex(small)
     factor = torch.where((failed > 0)[..., None, None], math.nan, factor)
     if d <= n:
         return torch.cholesky_solve(x.mT @ target, factor)
-    return x.mT @ torch.cholesky_solve(target.expand(*x.shape[:-2], *target.shape), factor)
+    return x.mT @ torch.cholesky_solve(target, factor)
 
 
 def _gram(x: Tensor) -> Tensor:
