@@ -38,3 +38,17 @@ def pytest_make_collect_report(collector):
 
 def _reason(report):
     return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+@pytest.fixture
+def ahead(monkeypatch):
+    """Every fleet is asked for the next epoch before the last is written down, as on a card."""
+    from creditscope.engine.streams import Streams
+
+    begin = Streams.__init__
+
+    def began(streams, device):
+        begin(streams, device)
+        streams.ahead = True
+
+    monkeypatch.setattr(Streams, "__init__", began)

@@ -239,6 +239,30 @@ def test_interrupted_in_mid_epoch_and_resumed_gives_the_same_log(tmp_path, whole
     assert all_lines(tmp_path) == whole
 
 
+@pytest.mark.parametrize("steps", [2, 7, 12, 18])
+@pytest.mark.usefixtures("ahead")
+def test_interrupted_while_the_next_epoch_is_under_way_and_resumed_gives_the_same_log(tmp_path, whole, steps):
+    interrupt(tmp_path, steps)
+    loop(tmp_path, RUNS, resume=True)
+    assert all_lines(tmp_path) == whole
+
+
+@pytest.mark.parametrize("rows", [1, 5, 6, 14])
+@pytest.mark.usefixtures("ahead")
+def test_interrupted_while_an_epoch_is_written_down_and_resumed_gives_the_same_log(tmp_path, whole, rows):
+    heard = []
+
+    def on_row(header, row):
+        heard.append(row)
+        if len(heard) == rows:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path, RUNS, on_row)
+    loop(tmp_path, RUNS, resume=True)
+    assert all_lines(tmp_path) == whole
+
+
 def test_rows_past_the_checkpoint_are_cut(tmp_path, whole, monkeypatch):
     """A kill: the logs are at epoch 2, the newest checkpoint at epoch 1."""
     interrupt(tmp_path, 7)

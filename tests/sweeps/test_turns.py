@@ -51,6 +51,19 @@ def test_turns_go_round_and_change_nothing(tmp_path):
         assert one.finished
 
 
+@pytest.mark.usefixtures("ahead")
+def test_turns_of_fleets_that_are_ahead_change_nothing_either(tmp_path):
+    """As on a card; the oracle is one run trained by hand."""
+    wave = [[spec("bp"), spec("dfa")], [spec("bp", width=4)]]
+    workshop(tmp_path)._take_turns(wave)
+    for run in wave[0]:
+        feedback = fleets.fleet([run]).feedback_of(0)
+        _, losses = fleets.alone(run, features(), feedback)
+        log = RunLog.read(tmp_path / f"{run.run_id}.jsonl")
+        assert [row.train_loss for row in log.epochs][1:] == pytest.approx(losses, rel=1e-9)
+        assert log.finished
+
+
 def test_others_have_a_turn_between_two_dear_probes(tmp_path):
     heard = []
     probing = [spec(method, probe=ProbeSpec(n=16, batch=6, dear=(1,), redraws=3, directions=2)) for method in METHODS]
