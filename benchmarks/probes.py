@@ -34,7 +34,6 @@ from creditscope.models import build_model
 from creditscope.probes.cheap import epoch_fields
 from creditscope.records import EpochRow
 from creditscope.records.provenance import provenance, version
-from creditscope.records.rows import Movement
 from creditscope.records.table import Table
 from creditscope.scope import rule_credit
 from creditscope.scope.credit import CreditAdapter
@@ -68,15 +67,10 @@ def rows(fleet: Fleet) -> list[EpochRow]:
     """What the engine measures and writes after an epoch, but for the accuracy."""
     look = fleet.look()
     summaries, moved = fleet.summaries(look), fleet.movements(look)
-    made = []
-    for run, trained in enumerate(fleet.trained):
-        movement = Movement(
-            weights=moved[run],
-            blocks=fleet.matrices,
-            trainable=[all(name in trained for name in block) for block in fleet.matrices],
-        )
-        made.append(EpochRow(epoch=1, movement=movement, **epoch_fields(summaries[run], fleet.group_of(run).exact)))
-    return made
+    return [
+        EpochRow(epoch=1, movement=moved[run], **epoch_fields(summaries[run], fleet.group_of(run).exact))
+        for run in range(len(fleet.specs))
+    ]
 
 
 def epoch_share(name: str, data: Dataset, seeds: tuple[int, ...], device: torch.device, rounds: int) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from creditscope.engine.traced import Traced
 from creditscope.probes.cheap import SampleNumbers, Summary, sample_numbers, summarise
 from creditscope.probes.functional.movement import movements
 from creditscope.records import RunSpec
+from creditscope.records.rows import Movement
 
 EVAL_CHUNK = 500
 # Steps of training from which on half a second a group for tracing is won back.
@@ -232,13 +233,20 @@ class Fleet:
         summary = _map(Tensor.cpu, look.summary)
         return [_map(itemgetter(run), summary) for run in range(len(self.specs))]
 
-    def movements(self, look: Look) -> list[dict[str, float]]:
+    def movements(self, look: Look) -> list[Movement]:
         """How far each weight matrix of the blocks moved from its start, run by run.
 
         Args:
             look: From ``look``.
         """
-        return [dict(zip(self._names(), run, strict=True)) for run in look.moved.T.tolist()]
+        return [
+            Movement(
+                weights=dict(zip(self._names(), moved, strict=True)),
+                blocks=self.matrices,
+                trainable=[all(name in trained for name in block) for block in self.matrices],
+            )
+            for moved, trained in zip(look.moved.T.tolist(), self.trained, strict=True)
+        ]
 
     def _summary(self) -> Summary:
         """The numbers of the probe data of every run; each group looks for itself, all are summed up together."""

@@ -23,7 +23,6 @@ from creditscope.probes.dear import measure_dear
 from creditscope.probes.schedule import dear_epochs, is_dear
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog, RunSpec
 from creditscope.records.provenance import now, provenance
-from creditscope.records.rows import Movement
 
 CHECKPOINT_SECONDS = 30.0
 LoggedRow = EpochRow | ProbeRow | EndRow
@@ -76,7 +75,7 @@ class FleetLoop:
         self.active = set(range(len(fleet.specs)))
         self.began = time.monotonic()
         self.measured_at = self.saved_at = time.monotonic()
-        self._writer = ThreadPoolExecutor(1, "checkpoints") if fleet.device.type == "cuda" else None
+        self._writer = ThreadPoolExecutor(1, "checkpoints") if fleet.streams.ahead else None
         self._writing: Future[None] | None = None
 
     def run(self, resume: bool) -> None:
@@ -190,7 +189,7 @@ class FleetLoop:
         state, train_loss, scores, look = reached
         epoch = state.epoch
         self.progress.stage(fleet.specs, epoch, "measure")
-        summaries, moved = fleet.summaries(look), self._movement(look)
+        summaries, moved = fleet.summaries(look), fleet.movements(look)
         loss, accuracy, balanced = (column.tolist() for column in scores[:3])
         trained = None if train_loss is None else train_loss.tolist()
         factor = schedule_factor(fleet.spec.schedule or "constant", epoch, epochs) if epoch else None
@@ -258,18 +257,6 @@ class FleetLoop:
             ),
         )
         self.active.discard(run)
-
-    def _movement(self, look: Look) -> list[Movement]:
-        """Per run, how far each weight matrix of the blocks moved."""
-        blocks = self.fleet.matrices
-        return [
-            Movement(
-                weights={**weights},
-                blocks=blocks,
-                trainable=[all(name in trained for name in block) for block in blocks],
-            )
-            for weights, trained in zip(self.fleet.movements(look), self.fleet.trained, strict=True)
-        ]
 
     def _header(self, run: int) -> HeaderRow:
         fleet = self.fleet

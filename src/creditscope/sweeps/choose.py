@@ -2,13 +2,12 @@
 
 import shutil
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
 
 from creditscope.engine.estimate import step_seconds
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.streams import Ready, at_once
 from creditscope.records import RunSpec
+from creditscope.sweeps.ahead import Ahead
 
 # What compiling one group takes in seconds, here and where other processes have done it before, and the least share of
 # the training that it then saves: see the performance page. Training must be long enough to win the seconds back.
@@ -17,17 +16,6 @@ FETCHING_SECONDS = 5.0
 FUSING_SAVES = 0.3
 # Below this many steps nothing is worth finding out.
 FEW_STEPS = 300
-
-
-class Compilers(Protocol):
-    """Processes that compile for a fleet."""
-
-    def done(self) -> bool:
-        """Whether they are done."""
-
-
-# Starts compilers for the groups of a fleet.
-Ahead = Callable[[Sequence[Sequence[RunSpec]]], AbstractContextManager[Compilers]]
 
 
 def pays_to_fuse(fleet: Fleet, seconds: float, ahead: bool = False) -> bool:
@@ -45,7 +33,9 @@ def pays_to_fuse(fleet: Fleet, seconds: float, ahead: bool = False) -> bool:
 
 
 def best_fleet(
-    build: Callable[[bool], Fleet], say: Callable[[str], None], ahead: Ahead | None = None
+    build: Callable[[bool], Fleet],
+    say: Callable[[str], None],
+    ahead: Callable[[Sequence[Sequence[RunSpec]]], Ahead] | None = None,
 ) -> Generator[Ready, None, Fleet]:
     """A fleet at initialisation, compiled where that was found to pay; yields what must come true before it goes on.
 
