@@ -13,6 +13,8 @@ from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
 from creditscope.models import ResMLP
 from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
+from creditscope.sweeps.local import Quiet
+from creditscope.sweeps.turns import Workshop
 
 CPU = torch.device("cpu")
 EPOCHS = 4
@@ -58,6 +60,21 @@ def spec(method: str, data: Dataset | None = None, seed: int = 1, lr: float = 0.
         "probe": ProbeSpec(n=16, batch=6, dear=(0,), redraws=19, directions=4),
     }
     return engine_spec(method, data=data.spec, classes=data.classes, seed=seed, **(fields | changes))
+
+
+def workshop(folder, heard=None, **changes) -> Workshop:
+    """Where fleets are trained on a CPU; ``heard`` is told of every row."""
+    fields = {
+        "folder": folder,
+        "load": lambda spec: features(),
+        "factory": default_model,
+        "device": CPU,
+        "on_row": lambda header, row: None if heard is None else heard.append((header.spec.width, row.kind, row.epoch)),
+        "progress": Quiet(),
+        "note": print,
+        "resume": False,
+    }
+    return Workshop(**(fields | changes))
 
 
 def fleet(specs, data: Dataset | None = None, factory=default_model) -> Fleet:

@@ -30,13 +30,6 @@ def test_it_pays_when_what_is_saved_exceeds_what_it_costs(compiler, monkeypatch)
     assert not pays_to_fuse(fleet, 1.01 * even), "nothing compiles without a compiler"
 
 
-def test_what_others_compile_first_pays_sooner(compiler):
-    fleet = fleets.fleet(runs(epochs=100))
-    seconds = choose.FUSING_SECONDS["cpu"] / choose.FUSING_SAVES / (100 * fleet.steps_per_epoch)
-    assert not pays_to_fuse(fleet, seconds)
-    assert pays_to_fuse(fleet, seconds, ahead=True)
-
-
 def last(turns):
     """The fleet that is chosen, where nothing must be waited for."""
     try:

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import torch
-from cases.fleets import features, images, spec
+from cases.fleets import features, images, spec, workshop
 
 import creditscope as cs
 from creditscope.errors import BadFile, CreditscopeError
@@ -41,11 +41,7 @@ def test_a_fleet_is_dealt_out_and_each_part_is_as_trained_here(tmp_path, several
     torch.set_num_threads(1)
     try:
         for part in (runs[::2], runs[1::2]):
-            local.Workshop(
-                folder=local.open_folder(tmp_path / "here"), load=lambda spec: images(), factory=local.default_model,
-                device=torch.device("cpu"), on_row=lambda header, row: None, progress=local.Quiet(), note=print,
-                resume=False,
-            ).train([part])  # fmt: skip
+            workshop(local.open_folder(tmp_path / "here"), load=lambda spec: images()).train([part])
     finally:
         torch.set_num_threads(threads)
     for run in runs:
@@ -86,8 +82,8 @@ def test_a_killed_process_is_said_and_its_fleet_goes_on_later(tmp_path, several,
     started = []
     keep = processes.Hand.__init__
 
-    def remember(self, keeps):
-        keep(self, keeps)
+    def remember(self, keeps, device):
+        keep(self, keeps, device)
         started.append(self.process)
 
     monkeypatch.setattr(processes.Hand, "__init__", remember)
@@ -135,8 +131,4 @@ def test_the_calibration_decides(monkeypatch, tmp_path, cores, share, threads, c
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setattr(processes, "step_seconds", lambda fleet: 1.0 if len(fleet.specs) == 3 else share)
-    workshop = local.Workshop(
-        folder=tmp_path, load=lambda spec: features(), factory=local.default_model, device=torch.device("cpu"),
-        on_row=lambda header, row: None, progress=local.Quiet(), note=print, resume=False,
-    )  # fmt: skip
-    assert processes.process_count(workshop, [[spec(method) for method in METHODS]]) == count
+    assert processes.process_count(workshop(tmp_path), [[spec(method) for method in METHODS]]) == count

@@ -16,6 +16,7 @@ from creditscope.engine.start import Factory, default_model
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec
+from creditscope.sweeps.card import train_on_card
 from creditscope.sweeps.pack import plan_fleets
 from creditscope.sweeps.processes import process_count, train_in_processes
 from creditscope.sweeps.turns import Workshop
@@ -112,7 +113,9 @@ def train(
         if count > 1:
             fleets = [part for fleet in fleets for part in workshop.deal(fleet, count)]
         progress.plan(fleets, len(runs))
-        if count > 1:
+        if where.type == "cuda":
+            train_on_card(fleets, workshop, keeps=(lock.fileno(),))
+        elif count > 1:
             train_in_processes(fleets, count, workshop, keeps=(lock.fileno(),))
         else:
             workshop.train(fleets)

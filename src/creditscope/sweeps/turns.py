@@ -1,4 +1,4 @@
-"""Fleets trained in this process: one after another on a CPU, side by side on a card."""
+"""Fleets trained in this process: one after another, or in turns."""
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -12,16 +12,15 @@ import torch
 from creditscope.data.dataset import Dataset
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop, OnRow, Progress
-from creditscope.engine.start import Factory, default_model
+from creditscope.engine.start import Factory
 from creditscope.engine.streams import Ready, at_once
 from creditscope.errors import BadInput
-from creditscope.models import MODELS
 from creditscope.records import HeaderRow, RunLog, RunSpec
-from creditscope.sweeps.ahead import Ahead
 from creditscope.sweeps.choose import best_fleet
-from creditscope.sweeps.memory import cut, fleet_bytes, free_bytes
 from creditscope.sweeps.mend import mend
 
+# A fleet a turn at a time; yields what must come true before the next.
+Life = Generator[Ready, None, None]
 # How often fleets on a card are asked whether they are done with their steps.
 POLL_SECONDS = 1e-3
 
@@ -51,77 +50,41 @@ class Workshop:
     resume: bool
 
     def train(self, fleets: Sequence[Sequence[RunSpec]]) -> None:
-        """Train every fleet to its end.
+        """Train every fleet to its end, one after another.
 
         Args:
             fleets: Their runs.
         """
-        parts = [part for members in fleets for part in self._fitting(members)]
-        # The largest first: where it is to be compiled, others train meanwhile.
-        for wave in self._waves(sorted(parts, key=lambda part: -(self._bytes(part) or 0))):
-            self._take_turns(wave)
-
-    def _fitting(self, members: Sequence[RunSpec]) -> Sequence[Sequence[RunSpec]]:
-        """A fleet in as few parts as fit on a card; one that was begun keeps its company."""
-        if self._bytes(members) is None or self.begun(members) is not None:
-            return [members]
-        return cut(members, free_bytes(self.device), None)
-
-    def _waves(self, fleets: Sequence[Sequence[RunSpec]]) -> Iterator[list[Sequence[RunSpec]]]:
-        """Fleets that share the device: one at a time on a CPU, as many as its memory holds on a card."""
-        wave: list[Sequence[RunSpec]] = []
-        taken = 0
         for members in fleets:
-            size = self._bytes(members)
-            if wave and (size is None or taken + size > free_bytes(self.device)):
-                yield wave
-                wave, taken = [], 0
-            wave.append(members)
-            taken += size or 0
-        if wave:
-            yield wave
+            take_turns([self.life(members)])
 
-    def _bytes(self, members: Sequence[RunSpec]) -> int | None:
-        """What a fleet of our own models takes on a card; None where it is not known or does not matter."""
-        known = self.device.type == "cuda" and all(spec.model in MODELS for spec in members)
-        return fleet_bytes(members) if known else None
+    def life(self, members: Sequence[RunSpec]) -> Life:
+        """A fleet from its plan to its end.
 
-    def _take_turns(self, wave: Sequence[Sequence[RunSpec]]) -> None:
-        with ExitStack() as stack:
-            waiting: list[tuple[Ready, Generator[Ready, None, None]]] = []
-            for members in wave:
-                stack.enter_context(self._threads(members))
-                waiting.append((at_once, stack.enter_context(closing(self._life(members)))))
-            while waiting:
-                _, life = waiting.pop(_next_turn([ready for ready, _ in waiting]))
-                ready = next(life, None)
-                if ready is not None:
-                    waiting.append((ready, life))
-
-    def _life(self, members: Sequence[RunSpec]) -> Generator[Ready, None, None]:
-        """A fleet from its plan to its end, a turn at a time; yields what must come true before its next."""
-        fleet = yield from self._fleet(members)
-        loop = FleetLoop(fleet, self.folder, self.on_row, self.progress)
-        turns = loop.turns(self.resume)
-        try:
-            while True:
-                with fleet.streams.turn():
-                    ready = next(turns, None)
-                if ready is None:
-                    return
-                yield ready
-        finally:
-            turns.close()  # saves where they stand
-            loop.written()
+        Args:
+            members: Its runs.
+        """
+        with self._threads(members):
+            fleet = yield from self._fleet(members)
+            loop = FleetLoop(fleet, self.folder, self.on_row, self.progress)
+            turns = loop.turns(self.resume)
+            try:
+                while True:
+                    with fleet.streams.turn():
+                        ready = next(turns, None)
+                    if ready is None:
+                        return
+                    yield ready
+            finally:
+                turns.close()  # saves where they stand
+                loop.written()
 
     def _fleet(self, members: Sequence[RunSpec]) -> Generator[Ready, None, Fleet]:
         for line in mend(self.folder, members) if self.resume else ():
             self.note(line)
         begun = self.begun(members)
         if begun is None:
-            others = self.device.type == "cuda" and self.factory is default_model
-            ahead = partial(Ahead, device=self.device) if others else None
-            return (yield from best_fleet(partial(self.build, members), self.note, ahead))
+            return (yield from best_fleet(partial(self.build, members), self.note))
         fleet = self.build(members, "fused" in (begun.path or ""))
         _refuse_other_path(fleet, begun)
         return fleet
@@ -158,13 +121,28 @@ class Workshop:
 
     @contextmanager
     def _threads(self, members: Sequence[RunSpec]) -> Iterator[None]:
-        begun = self.begun(members)
+        begun = self.begun(members) if self.device.type == "cpu" else None
         before = torch.get_num_threads()
         torch.set_num_threads((begun and begun.threads) or before)
         try:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def take_turns(lives: Sequence[Life]) -> None:
+    """Let fleets live to their ends, whoever can go on; what goes wrong with one ends all, and each saves what it has.
+
+    Args:
+        lives: Theirs.
+    """
+    with ExitStack() as stack:
+        waiting: list[tuple[Ready, Life]] = [(at_once, stack.enter_context(closing(life))) for life in lives]
+        while waiting:
+            _, life = waiting.pop(_next_turn([ready for ready, _ in waiting]))
+            ready = next(life, None)
+            if ready is not None:
+                waiting.append((ready, life))
 
 
 def _next_turn(waiting: Sequence[Ready]) -> int:

@@ -66,9 +66,14 @@ def ridge_weights(x: Tensor, target: Tensor, strength: Tensor, gram: Tensor | No
     # The plain call would wait for the device to say whether there is a factor. A failed one is made visible.
     factor, failed = torch.linalg.cholesky_ex(small)
     factor = torch.where((failed > 0)[..., None, None], math.nan, factor)
-    if d <= n:
-        return torch.cholesky_solve(x.mT @ target, factor)
-    return x.mT @ torch.cholesky_solve(target, factor)
+    return _solve(factor, x.mT @ target) if d <= n else x.mT @ _solve(factor, target)
+
+
+def _solve(factor: Tensor, target: Tensor) -> Tensor:
+    """As ``cholesky_solve``, which on a card waits until all is done there, whoever asked for it."""
+    half: Tensor = torch.linalg.solve_triangular(factor, target, upper=False)
+    whole: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    return whole
 
 
 def _gram(x: Tensor) -> Tensor:
