@@ -1,4 +1,4 @@
-"""Fleets on a card: as many as fit, large ones in processes of their own, and the logs of a training alone."""
+"""Fleets on a card: as many as fit, other models in processes of their own, and the logs of a training alone."""
 
 import pytest
 import torch
@@ -22,12 +22,6 @@ def room(monkeypatch):
     monkeypatch.setattr(card, "free_bytes", lambda device: 10**12)
 
 
-@pytest.fixture
-def large(room, monkeypatch):
-    """States of the small ViT count as large, those of the ResMLP do not."""
-    monkeypatch.setattr(card, "LARGE", 12 * 6)
-
-
 def shop(folder, **changes):
     return workshop(folder, **({"load": lambda spec: images()} | changes))
 
@@ -40,16 +34,17 @@ def logs(folder, runs):
 def test_as_many_fleets_as_its_memory_holds(tmp_path, monkeypatch, room, waves):
     monkeypatch.setattr(card, "free_bytes", lambda device: room)
     fleets = [[spec("bp", width=width)] for width in (4, 5, 6)]
-    monkeypatch.setattr(card, "cut", lambda members, limit, size: [members])
     assert [len(wave) for wave in card._waves(fleets, workshop(tmp_path))] == waves
 
 
 @pytest.mark.usefixtures("room")
-def test_the_largest_fleet_is_built_first(tmp_path):
+def test_the_largest_fleet_is_built_first(tmp_path, monkeypatch):
+    waves = []
+    monkeypatch.setattr(card, "_homes", lambda wave, workshop: waves.append([len(m) for m in wave]) or [[]])
     fleets = [[spec("bp", width=4)], [spec("bp", seed=s, width=5) for s in range(3)], [spec("bp"), spec("fa")]]
+    card.train_on_card(fleets, workshop(tmp_path), keeps=())
     sizes = {len(members): fleet_bytes(members) for members in fleets}
-    (wave,) = card._waves(fleets, workshop(tmp_path))
-    assert [len(members) for members in wave] == sorted(sizes, key=sizes.get, reverse=True)
+    assert waves == [sorted(sizes, key=sizes.get, reverse=True)]
 
 
 def test_a_fleet_larger_than_the_card_is_cut(tmp_path, monkeypatch):
@@ -63,35 +58,14 @@ def test_a_fleet_larger_than_the_card_is_cut(tmp_path, monkeypatch):
     assert len(parts) == 2
 
 
-def test_large_fleets_are_split_by_rule(tmp_path, large, monkeypatch):
-    twins = [spec(method, images(), seed=seed, **VIT) for method in ("bp", "bp@frozen", "dfa") for seed in (1, 2)]
-    monkeypatch.setattr(card, "_processes", lambda: 5)
-    here, *parts = card.split_large([HERE, twins], shop(tmp_path))
-    assert here == HERE, "small ones stay together"
-    assert [{run.method for run in part} for part in parts] == [{"bp"}, {"bp@frozen"}, {"dfa"}]
-    assert sorted(run.run_id for part in parts for run in part) == sorted(run.run_id for run in twins)
-    monkeypatch.setattr(card, "_processes", lambda: 2)
-    assert [len(part) for part in card.split_large([twins], shop(tmp_path))] == [4, 2]
+def test_the_model_of_the_most_runs_stays_here(tmp_path):
+    wide = [spec("bp", images(), width=4)]
+    assert card._homes([AWAY, HERE, wide], shop(tmp_path)) == [[HERE, wide], [AWAY]]
     of_a_user = shop(tmp_path, factory=lambda spec, data: None)
-    assert card.split_large([twins], of_a_user) == [twins], "a user's own model cannot travel"
-    shop(tmp_path).train([twins])
-    assert card.split_large([twins], shop(tmp_path)) == [twins], "what was begun keeps its company"
+    assert card._homes([AWAY, HERE], of_a_user) == [[AWAY, HERE]], "a user's own model cannot travel"
 
 
-@pytest.mark.usefixtures("large")
-def test_a_lone_fleet_trains_here(tmp_path, monkeypatch):
-    monkeypatch.setattr(card, "Hand", None)
-    card.train_on_card([AWAY], shop(tmp_path), keeps=())
-    assert all(log.finished for log in logs(tmp_path, AWAY))
-
-
-@pytest.mark.parametrize(("cores", "count"), [(1, 1), (10, 2), (16, 3)])
-def test_processes_leave_each_other_cores(monkeypatch, cores, count):
-    monkeypatch.setattr(card.os, "sched_getaffinity", lambda pid: set(range(cores)))
-    assert card._processes() == count
-
-
-@pytest.mark.usefixtures("large")
+@pytest.mark.usefixtures("room")
 def test_what_is_trained_elsewhere_is_trained_as_here(tmp_path):
     heard, steps = [], []
 
@@ -131,7 +105,7 @@ def gone_on_with(folder):
     assert all(log.finished and len(log.epochs) == EPOCHS + 1 for log in logs(folder, [*HERE, *AWAY]))
 
 
-@pytest.mark.usefixtures("large")
+@pytest.mark.usefixtures("room")
 def test_an_error_here_saves_what_is_elsewhere(tmp_path):
     def on_row(header, row):
         if header.spec.model == "vit-mini" and row.kind == "epoch" and row.epoch == 2:
@@ -142,7 +116,7 @@ def test_an_error_here_saves_what_is_elsewhere(tmp_path):
     gone_on_with(tmp_path)
 
 
-@pytest.mark.usefixtures("large")
+@pytest.mark.usefixtures("room")
 def test_an_error_elsewhere_is_raised_here_and_saves_what_is_here(tmp_path, monkeypatch):
     started = []
     keep = card.Hand.__init__
@@ -164,13 +138,11 @@ def test_an_error_elsewhere_is_raised_here_and_saves_what_is_here(tmp_path, monk
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_a_device_large_fleets_train_in_processes_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(card, "LARGE", 12 * 6)
+def test_on_a_device_two_models_train_in_two_processes(tmp_path):
     runs = [run.model_copy(update={"dtype": "float32"}) for run in (*HERE, *AWAY)]
     on_card, on_host = (train(runs, tmp_path / where, data=images(), device=where) for where in ("cuda", "cpu"))
     for ours, theirs in zip(on_card, on_host, strict=True):
         assert ours.header.path == "graph"
-        assert len(ours.header.fleet) == (3 if ours.spec.model == "resmlp" else 1)
         assert [row.test_loss for row in ours.epochs] == pytest.approx(
             [row.test_loss for row in theirs.epochs], rel=1e-3
         )

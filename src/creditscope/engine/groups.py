@@ -64,17 +64,6 @@ def _training_order(spec: RunSpec) -> tuple[str, bool, float]:
     return str(spec.train_last), spec.train_embedding is not False, spec.optimiser.lr
 
 
-def by_rule(specs: Sequence[RunSpec], apart: bool = True) -> Iterator[list[RunSpec]]:
-    """Runs of one rule together, in fleet order.
-
-    Args:
-        specs: The runs, in fleet order.
-        apart: Whether frozen twins stand apart from the runs that train their blocks.
-    """
-    for _, members in groupby(specs, key=lambda spec: (*_rule_order(spec), apart and _is_frozen(spec))):
-        yield list(members)
-
-
 def build_groups(
     specs: Sequence[RunSpec], task: Task, params: Stack, trained: Sequence[frozenset[str]]
 ) -> Iterator[Group]:
@@ -93,7 +82,8 @@ def build_groups(
     start = 0
     entries = (specs[0].batch or 1) * max(math.prod(shape) for shape in task.shapes)
     apart = like.device.type == "cpu" or entries > LARGE
-    for runs in by_rule(specs, apart):
+    for _, members in groupby(specs, key=lambda spec: (*_rule_order(spec), apart and _is_frozen(spec))):
+        runs = list(members)
         rule = build_rule(runs[0].rule, runs[0].credit_norm or "none")
         drawn = [
             rule.init(task, {name: p[run] for name, p in params.items()}, stream(spec.seed or 0, "feedback"))

@@ -107,15 +107,6 @@ def parameter_sizes(shapes: Shapes) -> dict[str, int]:
     return {name: p.numel() for name, p in _task(shapes).blocks.model.named_parameters()}
 
 
-def largest_state(shapes: Shapes) -> int:
-    """Entries of a sample's largest state.
-
-    Args:
-        shapes: Of the run.
-    """
-    return max(math.prod(shape) for shape in _task(shapes).shapes)
-
-
 def feedback_size(shapes: Shapes, rule: str, credit_norm: str) -> int:
     """Entries of a run's feedback.
 

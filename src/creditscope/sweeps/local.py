@@ -16,7 +16,7 @@ from creditscope.engine.start import Factory, default_model
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec
-from creditscope.sweeps.card import split_large, train_on_card
+from creditscope.sweeps.card import train_on_card
 from creditscope.sweeps.pack import plan_fleets
 from creditscope.sweeps.processes import process_count, train_in_processes
 from creditscope.sweeps.turns import Workshop
@@ -112,8 +112,6 @@ def train(
         count = process_count(workshop, fleets) if model is None and where.type == "cpu" else 1
         if count > 1:
             fleets = [part for fleet in fleets for part in workshop.deal(fleet, count)]
-        if where.type == "cuda":
-            fleets = split_large(fleets, workshop)
         progress.plan(fleets, len(runs))
         if where.type == "cuda":
             train_on_card(fleets, workshop, keeps=(lock.fileno(),))

@@ -17,7 +17,6 @@ from creditscope.sweeps.footprint import (
     dear_peak,
     feedback_size,
     forward_peak,
-    largest_state,
     parameter_sizes,
     probe_peak,
     step_peak,
@@ -40,15 +39,6 @@ WORKSPACE = 32 * 2**20
 RECORDINGS = 256 * 2**20
 # What may be planned for: the allocator, the data and the rest of the program need room too.
 SHARE = 0.8
-
-
-def state_entries(spec: RunSpec) -> int:
-    """Entries of one run's largest state on a batch.
-
-    Args:
-        spec: The run, of one of our models.
-    """
-    return (spec.batch or 1) * largest_state(_shapes(spec))
 
 
 def run_bytes(spec: RunSpec, device: str = "cuda") -> int:

@@ -82,23 +82,23 @@ class Hand:
             start_new_session=True,  # Ctrl-C comes from the parent alone, once
         )
         theirs.close()
-        self.members: tuple[RunSpec, ...] = ()
+        self.fleets: dict[str, Sequence[RunSpec]] = {}  # by the name of each run
 
     def take(self, order: Order) -> None:
-        """Begin a fleet."""
-        self.members = order.members
+        """Begin some fleets."""
+        self.fleets = {spec.run_id: members for members in order.fleets for spec in members}
         self.pipe.send(order)
 
     def hear(self, workshop: Workshop) -> bool:
-        """Take one message; whether its fleet is done."""
+        """Take one message; whether its fleets are done."""
         try:
             kind, *told = self.pipe.recv()
         except (EOFError, ConnectionError):
             raise self._ended() from None
         if kind == "step":
-            workshop.progress.step(self.members)
+            workshop.progress.step(self.fleets[told[0]])
         elif kind == "stage":
-            workshop.progress.stage(self.members, *told)
+            workshop.progress.stage(self.fleets[told[0]], *told[1:])
         elif kind == "row":
             answer = workshop.on_row(*told)
             try:
@@ -129,8 +129,8 @@ class Hand:
 
 
 @contextmanager
-def orders(workshop: Workshop) -> Iterator[Callable[[Sequence[RunSpec]], Order]]:
-    """Makes orders of fleets; the files that they name are there until the exit.
+def orders(workshop: Workshop) -> Iterator[Callable[[Sequence[Sequence[RunSpec]]], Order]]:
+    """Makes orders for fleets of one data set each; its files are there until the exit.
 
     Args:
         workshop: Where and with what they are trained.
@@ -138,13 +138,14 @@ def orders(workshop: Workshop) -> Iterator[Callable[[Sequence[RunSpec]], Order]]
     saved: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="creditscope-") as temporary:
 
-        def order(members: Sequence[RunSpec]) -> Order:
-            data = workshop.load(members[0])
+        def order(fleets: Sequence[Sequence[RunSpec]]) -> Order:
+            data = workshop.load(fleets[0][0])
             if data.name not in saved:
                 saved[data.name] = Path(temporary) / f"{len(saved)}.npz"
                 save_data(data, saved[data.name])
+            members = tuple(tuple(fleet) for fleet in fleets)
             where = workshop.folder, saved[data.name]
-            return Order(tuple(members), *where, data.name, data.classes, workshop.resume, workshop.device.type)
+            return Order(members, *where, data.name, data.classes, workshop.resume, workshop.device.type)
 
         yield order
 
@@ -163,7 +164,7 @@ def train_in_processes(
     hands: dict[Connection, Hand] = {}
     with orders(workshop) as order:
         try:
-            waiting = deque(order(members) for members in fleets)
+            waiting = deque(order([members]) for members in fleets)
             for _ in range(min(count, len(waiting))):
                 hand = Hand(keeps, workshop.device)
                 hands[hand.pipe] = hand

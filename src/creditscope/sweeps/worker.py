@@ -17,7 +17,7 @@ from creditscope.data.dataset import Dataset, Splits, make_dataset
 from creditscope.engine.loop import LoggedRow
 from creditscope.engine.start import default_model
 from creditscope.records import HeaderRow, RunSpec
-from creditscope.sweeps.turns import Workshop
+from creditscope.sweeps.turns import Workshop, take_turns
 
 SPLITS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -27,16 +27,16 @@ class Order:
     """What a training process is asked to do.
 
     Args:
-        members: The runs of one fleet.
+        fleets: The runs of each fleet; they take turns.
         folder: Where logs and checkpoints lie.
         data: File with the arrays of their data set.
         name: The data set's name.
         classes: Its number of classes.
-        resume: Whether the fleet may have begun before.
-        device: Where it lives.
+        resume: Whether the fleets may have begun before.
+        device: Where they live.
     """
 
-    members: tuple[RunSpec, ...]
+    fleets: tuple[tuple[RunSpec, ...], ...]
     folder: Path
     data: Path
     name: str
@@ -47,17 +47,17 @@ class Order:
 
 @dataclass(frozen=True)
 class Telling:
-    """Hands on to the parent what a fleet's loop says."""
+    """Hands on to the parent what a fleet's loop says; a fleet goes by the name of its first run."""
 
     parent: Connection
 
     def stage(self, members: Sequence[RunSpec], epoch: int, doing: str) -> None:
         """A fleet begins something."""
-        self.parent.send(("stage", epoch, doing))
+        self.parent.send(("stage", members[0].run_id, epoch, doing))
 
     def step(self, members: Sequence[RunSpec]) -> None:
         """One optimiser step is done."""
-        self.parent.send(("step",))
+        self.parent.send(("step", members[0].run_id))
 
     def note(self, line: str) -> None:
         """A line for the user."""
@@ -94,7 +94,7 @@ def load_saved(path: Path, name: str, classes: int) -> Dataset:
 
 def _train(order: Order, tell: Telling) -> None:
     data = load_saved(order.data, order.name, order.classes)
-    Workshop(
+    workshop = Workshop(
         folder=order.folder,
         load=lambda spec: data,
         factory=default_model,
@@ -103,7 +103,8 @@ def _train(order: Order, tell: Telling) -> None:
         progress=tell,
         note=tell.note,
         resume=order.resume,
-    ).train([order.members])
+    )
+    take_turns([workshop.life(members) for members in order.fleets])
 
 
 def main() -> None:
