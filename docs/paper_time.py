@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from itertools import pairwise
 
-from page_data import NOT_MEASURED, markdown_table, provenance_line, results, share
+import yaml
+from page_data import NOT_MEASURED, RESULTS, markdown_table, provenance_line, results, share
 
 from creditscope.records import RunLog
 
@@ -17,10 +18,6 @@ $ creditscope reproduce paper --device cuda --out paper
 ```
 
 """
-# To be dropped when the runs are made again.
-OLDER = """\
-These logs are older than the tracing of a fleet's credit
-and the batching of the dear probes: the section on the ResMLP runs by themselves was measured after both."""
 
 
 @cache
@@ -54,6 +51,12 @@ def paper_seconds() -> float:
     begun = min(_created(log) for logs in fleets for log in logs)
     ended = max(_created(logs[0]) + timedelta(seconds=_total(logs)) for logs in fleets)
     return (ended - begun).total_seconds()
+
+
+def command_seconds() -> float | None:
+    """What the whole command took by the clock of the shell, as noted beside the logs."""
+    commands = yaml.safe_load((RESULTS / "commands.yaml").read_text(encoding="utf-8"))
+    return next((command.get("seconds") for command in commands if command.get("study") == "paper"), None)
 
 
 def paper_steps(model: str) -> int:
@@ -123,13 +126,16 @@ def paper_section() -> str:
     if all(_accounted(logs) for logs in fleets):
         between = " What was done between the end of one and that of the next:\n\n"
         between += markdown_table(others, _stretches(fleets))
+    whole = command_seconds()
+    took = "" if whole is None else f"{whole:.0f} s in all, "
     return f"""{PAPER}\
-{wall:.0f} s from the start of the first fleet to the end of the last, for {paper_steps("resmlp"):,} run-steps of ResMLP
-and {paper_steps("vit-mini"):,} of ViT-Mini. {OLDER}
+{took}{wall:.0f} s from the start of the first fleet to the end of the last,
+for {paper_steps("resmlp"):,} run-steps of ResMLP
+and {paper_steps("vit-mini"):,} of ViT-Mini.
 
 {markdown_table(heads, listed)}
 
-Fleets take turns on the card.{between}
+ResMLP's fleets take turns on the card in one process, ViT-Mini's has a process of its own.{between}
 
 The dear probes took {dear:.0f} s, {share(dear / wall)} of the whole. The rest is training steps, evaluation, per-epoch
 probes, and building, recording and compiling the fleets.

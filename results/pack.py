@@ -11,6 +11,7 @@ import gzip
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ def run_ids(command: dict[str, Any], logs: Sequence[RunLog]) -> set[str]:
         for name in names
         for made in build_specs(preset(name), spec.data, spec.classes, command.get("rules"), changes=settings)
     }
+
+
+def training_seconds(logs: Sequence[RunLog]) -> float | None:
+    """From the start of the first fleet to the end of the last; None where a run has no end."""
+    begun, ended = [], []
+    for log in logs:
+        if log.header.time_created is None or log.end is None or log.end.time_total is None:
+            return None
+        begun.append(datetime.fromisoformat(log.header.time_created))
+        ended.append(begun[-1] + timedelta(seconds=log.end.time_total))
+    return (max(ended) - min(begun)).total_seconds()
 
 
 def readme(folder: Path) -> str:
@@ -103,8 +115,9 @@ def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
     words += ["--rules", ",".join(command["rules"])] if "rules" in command else []
     words += [f"--set '{key}={value}'" for key, value in command.get("set", {}).items()]
     words.append(f"--device cuda --data-dir DATA --out {'STUDY' if 'study' in command else 'RAW'}")
-    times = [log.end.time_total for log in logs if log.end is not None and log.end.time_total is not None]
-    ran = f"{max(times):.0f} s" if times else "a time that is not stated, for no run has an end row,"
+    trained = training_seconds(logs)
+    ran = "a time that is not stated" if trained is None else f"{trained:.0f} s of wall-clock time"
+    ran += f"; the whole command took {command['seconds']} s" if "seconds" in command else ""
     cells: dict[str, list[RunLog]] = {}
     for log in logs:
         cells.setdefault(log.spec.cell_key, []).append(log)
@@ -128,7 +141,7 @@ def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
         [
             f"### {command['about']}",
             f"```console\n$ {' '.join(words)}\n```",
-            f"{len(logs)} runs; training took {ran} of wall-clock time.",
+            f"{len(logs)} runs; training took {ran}.",
             table.to_markdown(),
         ]
     )
