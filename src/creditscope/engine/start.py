@@ -40,16 +40,18 @@ def stack_models(factory: Factory, specs: Sequence[RunSpec], data: Dataset, like
         data: Their data set.
         like: The first run's model; its buffers serve all runs.
     """
-    models = [seeded_model(factory, spec, data) for spec in specs]
+    # Our own models depend on a run's seed and on shapes, which a fleet shares: one for each seed.
+    names = [str(spec.seed) if factory is default_model else spec.run_id for spec in specs]
+    models = {name: seeded_model(factory, spec, data) for name, spec in dict(zip(names, specs, strict=True)).items()}
     shared = dict(like.named_buffers())
-    for model in models:
+    for model in models.values():
         for name, buffer in model.named_buffers():
             if not torch.equal(buffer.to(shared[name]), shared[name]):
                 raise BadInput(
                     f"buffer {name!r} differs between seeds, but the runs of a fleet share buffers; "
                     f"make it a parameter with requires_grad=False, which no run trains"
                 )
-    own = [dict(model.named_parameters()) for model in models]
+    own = [dict(models[name].named_parameters()) for name in names]
     return {name: torch.stack([p[name].detach() for p in own]).to(first) for name, first in like.named_parameters()}
 
 
