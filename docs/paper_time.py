@@ -1,7 +1,7 @@
 """Where the time of ``reproduce paper`` went, from the wall-clock fields of the committed logs."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from itertools import pairwise
 
@@ -9,6 +9,7 @@ import yaml
 from page_data import NOT_MEASURED, RESULTS, markdown_table, provenance_line, results, share
 
 from creditscope.records import RunLog
+from creditscope.records.log import wall_seconds
 
 PAPER = """\
 ## Where the time of `reproduce paper` goes
@@ -47,10 +48,9 @@ def _steps(logs: Sequence[RunLog]) -> int:
 
 def paper_seconds() -> float:
     """From the first fleet's start to the last one's end."""
-    fleets = paper_fleets().values()
-    begun = min(_created(log) for logs in fleets for log in logs)
-    ended = max(_created(logs[0]) + timedelta(seconds=_total(logs)) for logs in fleets)
-    return (ended - begun).total_seconds()
+    seconds = wall_seconds(log for logs in paper_fleets().values() for log in logs)
+    assert seconds is not None, "paper_fleets gives finished runs alone"
+    return seconds
 
 
 def command_seconds() -> float | None:
@@ -72,11 +72,6 @@ def _starts(fleets: Sequence[Sequence[RunLog]]) -> list[float]:
     """Seconds from the first fleet's start to that of each."""
     created = [_created(logs[0]) for logs in fleets]
     return [(each - min(created)).total_seconds() for each in created]
-
-
-def _accounted(logs: Sequence[RunLog]) -> bool:
-    """Whether the rows of a fleet account for its time: older ones leave out the turns of others."""
-    return sum(row.time_epoch or 0.0 for row in logs[0].epochs) > 0.9 * _total(logs)
 
 
 def _done(logs: Sequence[RunLog], seconds: float) -> float:
@@ -122,10 +117,6 @@ def paper_section() -> str:
     heads = ("fleet", "runs", "epochs", "run-steps", "path", "from s", "to s", "s in dear probes")
     others = ("s", "fleets at work or in the making", "run-steps of ResMLP", "of ViT-Mini")
     dear, wall = sum(map(_dear, fleets)), paper_seconds()
-    between = ""
-    if all(_accounted(logs) for logs in fleets):
-        between = " What was done between the end of one and that of the next:\n\n"
-        between += markdown_table(others, _stretches(fleets))
     whole = command_seconds()
     took = "" if whole is None else f"{whole:.0f} s in all, "
     return f"""{PAPER}\
@@ -135,7 +126,10 @@ and {paper_steps("vit-mini"):,} of ViT-Mini.
 
 {markdown_table(heads, listed)}
 
-ResMLP's fleets take turns on the card in one process, ViT-Mini's has a process of its own.{between}
+ResMLP's fleets take turns on the card in one process, ViT-Mini's has a process of its own.
+What was done between the end of one and that of the next:
+
+{markdown_table(others, _stretches(fleets))}
 
 The dear probes took {dear:.0f} s, {share(dear / wall)} of the whole. The rest is training steps, evaluation, per-epoch
 probes, and building, recording and compiling the fleets.

@@ -11,7 +11,6 @@ import gzip
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from creditscope.cli.train import parse_settings
 from creditscope.records import RunLog
 from creditscope.records.labels import labels_of
 from creditscope.records.load import load_logs
+from creditscope.records.log import wall_seconds
 from creditscope.records.table import Table
 from creditscope.studies.reproduce import study
 from creditscope.sweeps.presets import build_specs, preset
@@ -50,17 +50,6 @@ def run_ids(command: dict[str, Any], logs: Sequence[RunLog]) -> set[str]:
         for name in names
         for made in build_specs(preset(name), spec.data, spec.classes, command.get("rules"), changes=settings)
     }
-
-
-def training_seconds(logs: Sequence[RunLog]) -> float | None:
-    """From the start of the first fleet to the end of the last; None where a run has no end."""
-    begun, ended = [], []
-    for log in logs:
-        if log.header.time_created is None or log.end is None or log.end.time_total is None:
-            return None
-        begun.append(datetime.fromisoformat(log.header.time_created))
-        ended.append(begun[-1] + timedelta(seconds=log.end.time_total))
-    return (max(ended) - min(begun)).total_seconds()
 
 
 def readme(folder: Path) -> str:
@@ -115,7 +104,7 @@ def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
     words += ["--rules", ",".join(command["rules"])] if "rules" in command else []
     words += [f"--set '{key}={value}'" for key, value in command.get("set", {}).items()]
     words.append(f"--device cuda --data-dir DATA --out {'STUDY' if 'study' in command else 'RAW'}")
-    trained = training_seconds(logs)
+    trained = wall_seconds(logs)
     ran = "a time that is not stated" if trained is None else f"{trained:.0f} s of wall-clock time"
     ran += f"; the whole command took {command['seconds']} s" if "seconds" in command else ""
     cells: dict[str, list[RunLog]] = {}

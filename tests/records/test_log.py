@@ -375,3 +375,16 @@ def test_a_log_shows_itself_in_a_notebook_and_stays_text(tmp_path):
     assert "&lt;script&gt;" in shown
     for text in ("dfa, seed", "finished", "0.1250", "0.5000"):
         assert text in shown
+
+
+def test_the_wall_clock_runs_from_the_first_start_to_the_last_end():
+    def run(created, seconds):
+        begun = header().model_copy(update={"time_created": created})
+        return RunLog("a.jsonl", begun, end=end(1).model_copy(update={"time_total": seconds}))
+
+    early, late = run("2026-01-01T10:00:00+00:00", 400.0), run("2026-01-01T10:05:00+00:00", 60.5)
+    assert log_module.wall_seconds([late, early]) == 400.0
+    assert log_module.wall_seconds([late]) == 60.5
+    assert log_module.wall_seconds([early, run("2026-01-01T10:06:00+00:00", 60.5)]) == 420.5
+    for silent in (run(None, 1.0), run("2026-01-01T10:00:00+00:00", None), RunLog("b.jsonl", header())):
+        assert log_module.wall_seconds([early, silent]) is None

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases.fleets import EPOCHS, features, images, spec, workshop
+from cases.fleets import EPOCHS, features, images, spec, untimed, workshop
 
 from creditscope.errors import CreditscopeError
 from creditscope.records import RunLog
@@ -10,7 +10,6 @@ from creditscope.sweeps import card, choose
 from creditscope.sweeps.local import Quiet, train
 from creditscope.sweeps.memory import fleet_bytes
 
-CARD = torch.device("cuda")
 VIT = {"model": "vit-mini", "width": 8, "depth": 2, "view": "cls"}
 HERE = [spec("bp", images()), spec("dfa", images()), spec("fa", images())]
 AWAY = [spec("bp", images(), **VIT), spec("dfa", images(), **VIT)]
@@ -84,13 +83,9 @@ def test_what_is_trained_elsewhere_is_trained_as_here(tmp_path):
 
     card.train_on_card([HERE, AWAY], shop(tmp_path / "together", on_row=on_row, progress=Progress()), keeps=())
     shop(tmp_path / "here").train([AWAY, HERE])
-    clock = {"time_epoch": None}
     pairs = zip(*(logs(tmp_path / name, [*HERE, *AWAY]) for name in ("together", "here")), strict=True)
     for one, other in pairs:
-        whole = len(one.epochs)
-        assert [row.model_copy(update=clock) for row in one.epochs] == [
-            row.model_copy(update=clock) for row in other.epochs[:whole]
-        ]
+        assert untimed(one) == untimed(other)[: len(one.epochs)]
         stopped = one.spec.method == "dfa"
         assert (one.end.status, one.end.epoch) == (("stopped", 2) if stopped else ("finished", EPOCHS))
     assert {steps.count(model) for model in ("resmlp", "vit-mini")} == {5 * EPOCHS}
@@ -117,16 +112,7 @@ def test_an_error_here_saves_what_is_elsewhere(tmp_path):
 
 
 @pytest.mark.usefixtures("room")
-def test_an_error_elsewhere_is_raised_here_and_saves_what_is_here(tmp_path, monkeypatch):
-    started = []
-    keep = card.Hand.__init__
-
-    def remember(self, keeps, device):
-        keep(self, keeps, device)
-        started.append(self.process)
-
-    monkeypatch.setattr(card.Hand, "__init__", remember)
-
+def test_an_error_elsewhere_is_raised_here_and_saves_what_is_here(tmp_path, started):
     def on_row(header, row):
         if header.spec.model == "vit-mini" and row.kind == "epoch" and row.epoch == 1:
             started[0].kill()
@@ -141,8 +127,12 @@ def test_an_error_elsewhere_is_raised_here_and_saves_what_is_here(tmp_path, monk
 def test_on_a_device_two_models_train_in_two_processes(tmp_path):
     runs = [run.model_copy(update={"dtype": "float32"}) for run in (*HERE, *AWAY)]
     on_card, on_host = (train(runs, tmp_path / where, data=images(), device=where) for where in ("cuda", "cpu"))
-    for ours, theirs in zip(on_card, on_host, strict=True):
-        assert ours.header.path == "graph"
+    assert {log.header.path for log in on_card} == {"graph"}
+    have_the_losses_of(on_card, on_host)
+
+
+def have_the_losses_of(logs, others):
+    for ours, theirs in zip(logs, others, strict=True):
         assert [row.test_loss for row in ours.epochs] == pytest.approx(
             [row.test_loss for row in theirs.epochs], rel=1e-3
         )
@@ -157,7 +147,4 @@ def test_on_a_device_a_compiled_fleet_trains_beside_another(tmp_path, monkeypatc
     runs = [*three, *(run.model_copy(update={"depth": 2}) for run in three)]
     on_card, on_host = (train(runs, tmp_path / where, data=features(), device=where) for where in ("cuda", "cpu"))
     assert {log.spec.depth: log.header.path for log in on_card} == {3: "graph, fused", 2: "graph"}
-    for ours, theirs in zip(on_card, on_host, strict=True):
-        assert [row.test_loss for row in ours.epochs] == pytest.approx(
-            [row.test_loss for row in theirs.epochs], rel=1e-3
-        )
+    have_the_losses_of(on_card, on_host)

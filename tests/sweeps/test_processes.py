@@ -78,16 +78,7 @@ def test_an_error_in_a_process_is_raised_here(tmp_path, several):
         cs.train(runs, tmp_path, data=features(), resume=True)
 
 
-def test_a_killed_process_is_said_and_its_fleet_goes_on_later(tmp_path, several, monkeypatch):
-    started = []
-    keep = processes.Hand.__init__
-
-    def remember(self, keeps, device):
-        keep(self, keeps, device)
-        started.append(self.process)
-
-    monkeypatch.setattr(processes.Hand, "__init__", remember)
-
+def test_a_killed_process_is_said_and_its_fleet_goes_on_later(tmp_path, several, started):
     def on_row(header, row):
         if row.kind == "epoch" and row.epoch == 1:
             os.kill(started[0].pid, signal.SIGKILL)

@@ -4,9 +4,10 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -136,6 +137,21 @@ class RunLog:
         if header is None:
             raise BadFile(f"{name}: wanted a header row on line 1, found none: the file is empty or torn")
         return cls(name, header, tuple(epochs), tuple(probes), end, tuple(problems))
+
+
+def wall_seconds(logs: Iterable[RunLog]) -> float | None:
+    """From the start of the first run to the end of the last; None where a log does not say.
+
+    Args:
+        logs: At least one.
+    """
+    begun, ended = [], []
+    for log in logs:
+        if log.header.time_created is None or log.end is None or log.end.time_total is None:
+            return None
+        begun.append(datetime.fromisoformat(log.header.time_created))
+        ended.append(begun[-1] + timedelta(seconds=log.end.time_total))
+    return (max(ended) - min(begun)).total_seconds()
 
 
 def _numbered(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
