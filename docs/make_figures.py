@@ -26,7 +26,7 @@ def chosen() -> dict[str, tuple[str, list[RunLog]]]:
         "penalty-rescue": ("penalty-rescue", with_baselines),
         "penalty-sweep": ("penalty-sweep", with_baselines),
         "snapshot-resmlp": ("snapshot", [*_all(both, 100), *_all(both, 100, terminal_ln=False)]),
-        "snapshot-vit": ("snapshot", _all(both, 40, model="vit-mini")),
+        "snapshot-vit": ("snapshot", _all(both, 30, model="vit-mini")),
     }
 
 

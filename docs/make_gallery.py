@@ -198,7 +198,7 @@ def snapshot_resmlp() -> list[Panel]:
 def snapshot_vit() -> list[Panel]:
     """The class token of ViT-Mini."""
     rms, bp, twin, shallow = (
-        runs(method, 40, model="vit-mini") for method in ("dfa-rms", "bp", "dfa-rms@frozen", "bp@frozen")
+        runs(method, 30, model="vit-mini") for method in ("dfa-rms", "bp", "dfa-rms@frozen", "bp@frozen")
     )
     return [
         Panel(

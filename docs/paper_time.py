@@ -126,7 +126,7 @@ and {paper_steps("vit-mini"):,} of ViT-Mini.
 
 {markdown_table(heads, listed)}
 
-ResMLP's fleets take turns on the card in one process, ViT-Mini's has a process of its own.
+Fleets take turns on the card.
 What was done between the end of one and that of the next:
 
 {markdown_table(others, _stretches(fleets))}

@@ -30,15 +30,6 @@ def test_it_pays_when_what_is_saved_exceeds_what_it_costs(compiler, monkeypatch)
     assert not pays_to_fuse(fleet, 1.01 * even), "nothing compiles without a compiler"
 
 
-def last(turns):
-    """The fleet that is chosen, where nothing must be waited for."""
-    try:
-        while True:
-            assert next(turns) is choose.at_once
-    except StopIteration as stop:
-        return stop.value
-
-
 class Built:
     """Builds fleets that say how long a step takes; a compiled one may fail."""
 
@@ -63,7 +54,7 @@ class Built:
 @pytest.mark.parametrize(("plain", "fused", "chosen"), [(1.0, 0.5, True), (1.0, 1.5, False), (1e-9, 1e-10, False)])
 def test_the_faster_one_trains_and_begins_at_the_beginning(monkeypatch, compiler, plain, fused, chosen):
     said = []
-    fleet = last(best_fleet(Built(monkeypatch, plain, fused), said.append))
+    fleet = best_fleet(Built(monkeypatch, plain, fused), said.append)
     assert fleet.fused is chosen
     assert float(fleet.optimiser.steps) == 0
     assert all((fleet.params[name] == start).all() for name, start in fleet.init.items())
@@ -72,12 +63,12 @@ def test_the_faster_one_trains_and_begins_at_the_beginning(monkeypatch, compiler
 
 def test_a_compiler_that_fails_is_said_and_the_fleet_trains(monkeypatch, compiler):
     said = []
-    fleet = last(best_fleet(Built(monkeypatch, 1.0, RuntimeError("no header")), said.append))
+    fleet = best_fleet(Built(monkeypatch, 1.0, RuntimeError("no header")), said.append)
     assert not fleet.fused
     assert said == ["compiling failed (RuntimeError): the fleet of 2 runs trains uncompiled"]
 
 
 def test_a_short_training_is_not_even_timed(monkeypatch):
     build = Built(monkeypatch, ZeroDivisionError(), ZeroDivisionError(), epochs=4)
-    assert not last(best_fleet(build, print)).fused
+    assert not best_fleet(build, print).fused
     assert build.made == [False]

@@ -184,18 +184,6 @@ class Fleet:
             for name, grad in grads.items()
         }
 
-    def rehearse(self) -> Iterator[None]:
-        """Have the credit of each group in turn traced, and compiled where it is to be, on a batch of zeros."""
-        assert self.spec.batch is not None
-        inputs = self._inputs(self.data.x_train[:1])
-        x = torch.zeros(len(self.specs), self.spec.batch, *inputs.shape[1:], dtype=self.dtype, device=self.device)
-        y = torch.zeros(x.shape[:2], dtype=torch.int64, device=self.device)
-        for at in range(len(self.groups)):
-            with self._precision(), torch.no_grad():
-                self.assign(at, x, y)
-            self.streams.wait()
-            yield
-
     def evaluate(self) -> Scores:
         """Loss, accuracy and per-image correctness of every run on the test split."""
         with self._precision(), torch.no_grad():

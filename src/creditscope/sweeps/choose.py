@@ -1,11 +1,10 @@
 """How a fleet is best trained on this device: a short calibration decides, nothing is assumed."""
 
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 from creditscope.engine.estimate import step_seconds
 from creditscope.engine.fleet import Fleet
-from creditscope.engine.streams import Ready, at_once
 
 # What compiling one group takes in seconds, and the share of the training that it then saves, as measured for ViT-Mini.
 # Training must be long enough to win the seconds back.
@@ -27,8 +26,8 @@ def pays_to_fuse(fleet: Fleet, seconds: float) -> bool:
     return FUSING_SAVES * seconds * fleet.planned_steps > FUSING_SECONDS[fleet.device.type] * len(fleet.groups)
 
 
-def best_fleet(build: Callable[[bool], Fleet], say: Callable[[str], None]) -> Generator[Ready, None, Fleet]:
-    """A fleet at initialisation, compiled where that was found to pay; others may have a turn whenever it yields.
+def best_fleet(build: Callable[[bool], Fleet], say: Callable[[str], None]) -> Fleet:
+    """A fleet at initialisation, compiled where that was found to pay.
 
     Args:
         build: Builds it, compiled or not.
@@ -37,21 +36,15 @@ def best_fleet(build: Callable[[bool], Fleet], say: Callable[[str], None]) -> Ge
     plain = build(False)
     if plain.planned_steps < FEW_STEPS:
         return plain
-    for _ in plain.rehearse():
-        yield at_once
     seconds = step_seconds(plain)
     if not pays_to_fuse(plain, seconds):
         plain.rewind()
         return plain
     runs = len(plain.specs)
-    del plain  # others may need its memory meanwhile
+    del plain  # its memory may be needed
     try:
         fused = build(True)
-        for _ in fused.rehearse():
-            yield at_once
-        faster = step_seconds(fused) < seconds
-        # By now other processes may be at work on a card, and a clock says little.
-        if faster or fused.device.type == "cuda":
+        if step_seconds(fused) < seconds:
             fused.rewind()
             return fused
     except Exception as error:  # a compiler can fail in any way, and training does not need it

@@ -114,7 +114,7 @@ def train(
             fleets = [part for fleet in fleets for part in workshop.deal(fleet, count)]
         progress.plan(fleets, len(runs))
         if where.type == "cuda":
-            train_on_card(fleets, workshop, keeps=(lock.fileno(),))
+            train_on_card(fleets, workshop)
         elif count > 1:
             train_in_processes(fleets, count, workshop, keeps=(lock.fileno(),))
         else:

@@ -92,7 +92,7 @@ PRESETS: dict[str, Preset] = {
         ({"terminal_ln": True}, {"terminal_ln": False}),
     ),
     "vit": Preset(
-        "ViT-Mini on CIFAR-10: bp, dfa-rms and their frozen twins, 40 epochs",
+        "ViT-Mini on CIFAR-10: bp, dfa-rms and their frozen twins, 30 epochs",
         "cifar10",
         ("bp", "dfa-rms", "bp@frozen", "dfa-rms@frozen"),
         {
@@ -100,7 +100,7 @@ PRESETS: dict[str, Preset] = {
             "model": "vit-mini",
             "width": 128,
             "view": "cls",
-            "epochs": 40,
+            "epochs": 30,
             "probe": ProbeSpec(n=256, dear=(0, 5)),
         },
     ),

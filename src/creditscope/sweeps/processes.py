@@ -1,4 +1,4 @@
-"""Fleets trained by other processes; on a CPU, one thread each, often faster than one stack on all cores."""
+"""Fleets trained by several processes of one thread each: on a CPU often faster than one stack on all cores."""
 
 import os
 import signal
@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -68,86 +68,30 @@ class Hand:
 
     Args:
         keeps: Files that it holds open: the lock of the output folder outlives a killed parent with it.
-        device: Where it trains; on a CPU it has one thread.
     """
 
-    def __init__(self, keeps: Sequence[int], device: torch.device) -> None:
+    def __init__(self, keeps: Sequence[int]) -> None:
         self.pipe, theirs = Pipe()
-        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if device.type == "cpu" else {}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "creditscope.sweeps.worker", str(theirs.fileno())],
             pass_fds=(theirs.fileno(), *keeps),
-            env={**os.environ, **one_thread},
+            env=environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C comes from the parent alone, once
         )
         theirs.close()
-        self.fleets: dict[str, Sequence[RunSpec]] = {}  # by the name of each run
+        self.members: tuple[RunSpec, ...] = ()
 
     def take(self, order: Order) -> None:
-        """Begin some fleets."""
-        self.fleets = {spec.run_id: members for members in order.fleets for spec in members}
+        """Begin a fleet."""
+        self.members = order.members
         self.pipe.send(order)
-
-    def hear(self, workshop: Workshop) -> bool:
-        """Take one message; whether its fleets are done."""
-        try:
-            kind, *told = self.pipe.recv()
-        except (EOFError, ConnectionError):
-            raise self._ended() from None
-        if kind == "step":
-            workshop.progress.step(self.fleets[told[0]])
-        elif kind == "stage":
-            workshop.progress.stage(self.fleets[told[0]], *told[1:])
-        elif kind == "row":
-            answer = workshop.on_row(*told)
-            try:
-                self.pipe.send(answer)
-            except ConnectionError:
-                raise self._ended() from None
-        elif kind == "note":
-            workshop.note(*told)
-        elif kind == "failed":
-            raise told[0]
-        return bool(kind == "done")
-
-    def dismiss(self) -> None:
-        """Nothing more is to be done."""
-        self.pipe.close()
-        self.process.wait()
 
     def stop(self, how: signal.Signals) -> None:
         """Send a signal, if it is still there to get it."""
         with suppress(ProcessLookupError):
             self.process.send_signal(how)
-
-    def _ended(self) -> CreditscopeError:
-        """Why the process is no longer there."""
-        code = self.process.wait()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return CreditscopeError(f"a training process ended by {how}; what it had saved is kept, go on with --resume")
-
-
-@contextmanager
-def orders(workshop: Workshop) -> Iterator[Callable[[Sequence[Sequence[RunSpec]]], Order]]:
-    """Makes orders for fleets of one data set each; its files are there until the exit.
-
-    Args:
-        workshop: Where and with what they are trained.
-    """
-    saved: dict[str, Path] = {}
-    with tempfile.TemporaryDirectory(prefix="creditscope-") as temporary:
-
-        def order(fleets: Sequence[Sequence[RunSpec]]) -> Order:
-            data = workshop.load(fleets[0][0])
-            if data.name not in saved:
-                saved[data.name] = Path(temporary) / f"{len(saved)}.npz"
-                save_data(data, saved[data.name])
-            members = tuple(tuple(fleet) for fleet in fleets)
-            where = workshop.folder, saved[data.name]
-            return Order(members, *where, data.name, data.classes, workshop.resume, workshop.device.type)
-
-        yield order
 
 
 def train_in_processes(
@@ -162,33 +106,69 @@ def train_in_processes(
         keeps: Open files that the processes share.
     """
     hands: dict[Connection, Hand] = {}
-    with orders(workshop) as order:
+    with tempfile.TemporaryDirectory(prefix="creditscope-") as temporary:
+        saved: dict[str, Path] = {}
+
+        def order(members: Sequence[RunSpec]) -> Order:
+            data = workshop.load(members[0])
+            if data.name not in saved:
+                saved[data.name] = Path(temporary) / f"{len(saved)}.npz"
+                save_data(data, saved[data.name])
+            return Order(tuple(members), workshop.folder, saved[data.name], data.name, data.classes, workshop.resume)
+
         try:
-            waiting = deque(order([members]) for members in fleets)
+            waiting = deque(order(members) for members in fleets)
             for _ in range(min(count, len(waiting))):
-                hand = Hand(keeps, workshop.device)
+                hand = Hand(keeps)
                 hands[hand.pipe] = hand
                 hand.take(waiting.popleft())
             while hands:
                 for pipe in wait(list(hands)):
                     assert isinstance(pipe, Connection)
-                    if not hands[pipe].hear(workshop):
+                    if not _hear(hands[pipe], workshop):
                         continue
                     if waiting:
                         hands[pipe].take(waiting.popleft())
                     else:
-                        hands.pop(pipe).dismiss()
+                        pipe.close()
+                        hands.pop(pipe).process.wait()
         except BaseException:
-            call_off(list(hands.values()))
+            _call_off(list(hands.values()))
             raise
 
 
-def call_off(hands: Sequence[Hand]) -> None:
-    """Stop processes: each saves its last whole epoch, as it would alone.
+def _hear(hand: Hand, workshop: Workshop) -> bool:
+    """Take one message of a process; whether its fleet is done."""
+    try:
+        kind, *told = hand.pipe.recv()
+    except (EOFError, ConnectionError):
+        raise _ended(hand) from None
+    if kind == "step":
+        workshop.progress.step(hand.members)
+    elif kind == "stage":
+        workshop.progress.stage(hand.members, *told)
+    elif kind == "row":
+        answer = workshop.on_row(*told)
+        try:
+            hand.pipe.send(answer)
+        except ConnectionError:
+            raise _ended(hand) from None
+    elif kind == "note":
+        workshop.note(*told)
+    elif kind == "failed":
+        raise told[0]
+    return bool(kind == "done")
 
-    Args:
-        hands: The processes.
-    """
+
+def _ended(hand: Hand) -> CreditscopeError:
+    """Why a process is no longer there."""
+    code = hand.process.wait()
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return CreditscopeError(f"a training process ended by {how}; what it had saved is kept, go on with --resume")
+
+
+def _call_off(hands: Sequence[Hand]) -> None:
+    """Stop every process: each saves its last whole epoch, as it would alone."""
     for hand in hands:
         hand.stop(signal.SIGINT)
     for hand in hands:

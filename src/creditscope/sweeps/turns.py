@@ -65,7 +65,7 @@ class Workshop:
             members: Its runs.
         """
         with self._threads(members):
-            fleet = yield from self._fleet(members)
+            fleet = self._fleet(members)
             loop = FleetLoop(fleet, self.folder, self.on_row, self.progress)
             turns = loop.turns(self.resume)
             try:
@@ -79,12 +79,12 @@ class Workshop:
                 turns.close()  # saves where they stand
                 loop.written()
 
-    def _fleet(self, members: Sequence[RunSpec]) -> Generator[Ready, None, Fleet]:
+    def _fleet(self, members: Sequence[RunSpec]) -> Fleet:
         for line in mend(self.folder, members) if self.resume else ():
             self.note(line)
         begun = self.begun(members)
         if begun is None:
-            return (yield from best_fleet(partial(self.build, members), self.note))
+            return best_fleet(partial(self.build, members), self.note)
         fleet = self.build(members, "fused" in (begun.path or ""))
         _refuse_other_path(fleet, begun)
         return fleet

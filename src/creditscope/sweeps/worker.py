@@ -17,7 +17,7 @@ from creditscope.data.dataset import Dataset, Splits, make_dataset
 from creditscope.engine.loop import LoggedRow
 from creditscope.engine.start import default_model
 from creditscope.records import HeaderRow, RunSpec
-from creditscope.sweeps.turns import Workshop, take_turns
+from creditscope.sweeps.turns import Workshop
 
 SPLITS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -27,37 +27,35 @@ class Order:
     """What a training process is asked to do.
 
     Args:
-        fleets: The runs of each fleet; they take turns.
+        members: The runs of one fleet.
         folder: Where logs and checkpoints lie.
         data: File with the arrays of their data set.
         name: The data set's name.
         classes: Its number of classes.
-        resume: Whether the fleets may have begun before.
-        device: Where they live.
+        resume: Whether the fleet may have begun before.
     """
 
-    fleets: tuple[tuple[RunSpec, ...], ...]
+    members: tuple[RunSpec, ...]
     folder: Path
     data: Path
     name: str
     classes: int
     resume: bool
-    device: str
 
 
 @dataclass(frozen=True)
 class Telling:
-    """Hands on to the parent what a fleet's loop says; a fleet goes by the name of its first run."""
+    """Hands on to the parent what a fleet's loop says."""
 
     parent: Connection
 
     def stage(self, members: Sequence[RunSpec], epoch: int, doing: str) -> None:
         """A fleet begins something."""
-        self.parent.send(("stage", members[0].run_id, epoch, doing))
+        self.parent.send(("stage", epoch, doing))
 
     def step(self, members: Sequence[RunSpec]) -> None:
         """One optimiser step is done."""
-        self.parent.send(("step", members[0].run_id))
+        self.parent.send(("step",))
 
     def note(self, line: str) -> None:
         """A line for the user."""
@@ -94,17 +92,16 @@ def load_saved(path: Path, name: str, classes: int) -> Dataset:
 
 def _train(order: Order, tell: Telling) -> None:
     data = load_saved(order.data, order.name, order.classes)
-    workshop = Workshop(
+    Workshop(
         folder=order.folder,
         load=lambda spec: data,
         factory=default_model,
-        device=torch.device(order.device),
+        device=torch.device("cpu"),
         on_row=tell.on_row,
         progress=tell,
         note=tell.note,
         resume=order.resume,
-    )
-    take_turns([workshop.life(members) for members in order.fleets])
+    ).train([order.members])
 
 
 def main() -> None:
