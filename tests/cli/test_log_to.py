@@ -47,21 +47,21 @@ def test_the_tables_hold_what_the_logs_hold(tmp_path, creditscope):
 
 def test_a_stop_and_a_resume_leave_each_point_once(tmp_path, creditscope, monkeypatch):
     """Stopped in epoch 4 with a checkpoint of epoch 1: epochs 2 and 3 are trained and written again."""
-    save, epoch_of = checkpoint.FleetState.save, Fleet.train_epoch
+    save, begin_epoch = checkpoint.FleetState.save, Fleet.begin_epoch
 
     def save_early(self, folder):
         if self.epoch < 2:
             save(self, folder)
 
-    def stop_late(self, epoch, on_step):
+    def stop_late(self, epoch):
         if epoch == 4:
             raise KeyboardInterrupt
-        return epoch_of(self, epoch, on_step)
+        begin_epoch(self, epoch)
 
     with monkeypatch.context() as patch:
         patch.setattr("creditscope.engine.loop.CHECKPOINT_SECONDS", -1.0)
         patch.setattr(checkpoint.FleetState, "save", save_early)
-        patch.setattr(Fleet, "train_epoch", stop_late)
+        patch.setattr(Fleet, "begin_epoch", stop_late)
         code, _, _ = creditscope("train", *TINY, "--out", tmp_path, "--log-to", "csv")
     assert code == 130
     assert {epoch for _, epoch in tabled(tmp_path)} == {0, 1, 2, 3}

@@ -285,14 +285,14 @@ def test_a_disk_that_fills_while_a_row_is_written(finished, creditscope, monkeyp
 def test_a_damaged_checkpoint_is_set_aside_and_recomputed(tmp_path, creditscope, monkeypatch, damage):
     arguments = (*TINY, "--rules", "bp", "--seeds", "1")
 
-    def interrupt(self, epoch, *rest):
+    def interrupt(self, epoch):
         if epoch == 2:
             raise KeyboardInterrupt
-        return train_epoch(self, epoch, *rest)
+        begin_epoch(self, epoch)
 
-    train_epoch = Fleet.train_epoch
+    begin_epoch = Fleet.begin_epoch
     with monkeypatch.context() as patch:
-        patch.setattr(Fleet, "train_epoch", interrupt)
+        patch.setattr(Fleet, "begin_epoch", interrupt)
         assert creditscope("train", *arguments, "--out", tmp_path)[0] == 130
     path = next(iter(tmp_path.glob("*.safetensors")))
     path.write_bytes(b"junk" if damage == "junk" else path.read_bytes()[:-50])

@@ -127,9 +127,7 @@ def test_the_precision_of_products_is_left_as_it_was():
 
 def test_fewer_steps_on_request():
     made = fleets.fleet([spec("bp")])
-    ticks = []
-    made.train_epoch(1, on_step=lambda: ticks.append(1), steps=2)
-    assert len(ticks) == 2
+    made.train_epoch(1, steps=2)
     assert float(made.optimiser.steps) == 2
 
 

@@ -378,21 +378,21 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(loop_module, "CHECKPOINT_SECONDS", 0.0)
     trained, saved = [], []
     gate = threading.Event()
-    save, train = FleetState.save, Fleet.train_epoch
+    save, begin = FleetState.save, Fleet.begin_epoch
 
     def slow(state, folder):
         assert gate.wait(60)
         saved.append((state.epoch, tuple(trained)))
         save(state, folder)
 
-    def told(fleet, epoch, *rest):
+    def told(fleet, epoch):
         trained.append(epoch)
         if epoch == 2:
             gate.set()
-        return train(fleet, epoch, *rest)
+        begin(fleet, epoch)
 
     monkeypatch.setattr(FleetState, "save", slow)
-    monkeypatch.setattr(Fleet, "train_epoch", told)
+    monkeypatch.setattr(Fleet, "begin_epoch", told)
     written_beside(tmp_path, RUNS[:1], ThreadPoolExecutor(1))
     assert saved[0][0] == 1
     assert 2 in saved[0][1], "the first checkpoint was waited for before the second epoch"

@@ -82,15 +82,15 @@ def test_halves_are_the_whole(runs):
 
 def epochs_trained(monkeypatch, stop_at=None):
     """The epochs that are trained from now on; at one of them the worker is lost."""
-    seen, real = [], Fleet.train_epoch
+    seen, real = [], Fleet.begin_epoch
 
-    def train_epoch(self, epoch, *rest):
+    def begin_epoch(self, epoch):
         if epoch == stop_at:
             raise SystemExit("lost")
         seen.append(epoch)
-        return real(self, epoch, *rest)
+        real(self, epoch)
 
-    monkeypatch.setattr(Fleet, "train_epoch", train_epoch)
+    monkeypatch.setattr(Fleet, "begin_epoch", begin_epoch)
     return seen
 
 
@@ -132,7 +132,7 @@ def test_a_fleet_that_did_not_fit_leaves_nothing(runs, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise MemoryError
 
-    monkeypatch.setattr(Fleet, "train_epoch", full)
+    monkeypatch.setattr(Fleet, "begin_epoch", full)
     assert train_away(replace(job_of(runs), scratch=tmp_path)) == Outcome(out_of_memory=True)
     assert list(tmp_path.iterdir()) == []
 

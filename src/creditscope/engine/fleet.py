@@ -128,34 +128,44 @@ class Fleet:
         """Optimiser steps of the whole training."""
         return self.steps_per_epoch * (self.spec.epochs or 0)
 
-    def train_epoch(self, epoch: int, on_step: Callable[[], None] = lambda: None, steps: int | None = None) -> Tensor:
+    def train_epoch(self, epoch: int, steps: int | None = None) -> Tensor:
         """Train every run for one epoch.
 
         Args:
             epoch: Which, counted from 1.
-            on_step: Called after every step.
             steps: Steps to do; None: the whole epoch.
 
         Returns:
             Mean training loss of each run.
         """
+        self.begin_epoch(epoch)
+        count = self.steps_per_epoch if steps is None else min(steps, self.steps_per_epoch)
+        for _ in range(count):
+            self.step()
+        return self.loss_sum / max(1, count)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Draw the batches of an epoch, set its learning rate, and begin to sum its loss.
+
+        Args:
+            epoch: Which, counted from 1.
+        """
         assert self.spec.schedule is not None
         assert self.spec.epochs is not None
+        self.draws.begin(epoch)
+        self.optimiser.schedule(schedule_factor(self.spec.schedule, epoch, self.spec.epochs))
+        self.loss_sum.zero_()
+
+    def step(self) -> None:
+        """One optimiser step of every run."""
         with self._precision(), torch.no_grad():
-            self.draws.begin(epoch)
-            self.optimiser.schedule(schedule_factor(self.spec.schedule, epoch, self.spec.epochs))
-            self.loss_sum.zero_()
-            count = self.steps_per_epoch if steps is None else min(steps, self.steps_per_epoch)
-            for _ in range(count):
-                self._train(self._step, self._live)
-                on_step()
-        return self.loss_sum / max(1, count)
+            self._train(self._step, self._live)
 
     def _live(self) -> list[Tensor]:
         return [*self.params.values(), *self.optimiser.tensors, self.loss_sum, self.draws.at]
 
     def _step(self) -> None:
-        """One optimiser step of every run, free of host decisions so that a CUDA graph can hold it."""
+        """As ``step``, free of host decisions so that a CUDA graph can hold it."""
         x, y = self.draws.deal()
         for at in range(len(self.groups)):
             with self._lanes.lane(at):

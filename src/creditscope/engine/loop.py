@@ -93,9 +93,9 @@ class FleetLoop:
     def turns(self, resume: bool) -> Generator[Ready, None, None]:
         """The same in turns, so that several fleets keep a card busy; yields what must come true before the next.
 
-        It hands over when the steps of an epoch were asked for, and between two dear probes. A card is asked for the
-        next epoch before this one is written down, so that it never waits for the host. The last checkpoint may still
-        be on its way at the end: ``written`` waits for it.
+        It hands over when the steps of an epoch were asked for or the card takes no more, and between two dear probes.
+        A card is asked for the next epoch before this one is written down, so that it never waits for the host. The
+        last checkpoint may still be on its way at the end: ``written`` waits for it.
 
         Args:
             resume: As in ``run``.
@@ -112,9 +112,8 @@ class FleetLoop:
                     yield fleet.streams.idle
                 reached = Reached(FleetState(fleet, epoch), loss, fleet.evaluate(), fleet.look())
                 mark = fleet.streams.mark()
-                ahead = fleet.streams.ahead and epoch < epochs
-                if ahead:
-                    loss = self._train(epoch + 1)
+                training = self._train(epoch + 1)
+                first = next(training, None) if fleet.streams.ahead and epoch < epochs else None
                 if epoch > start or start == 0:
                     yield from self._write_down(reached, mark)
                 boundary = reached.state
@@ -126,15 +125,25 @@ class FleetLoop:
                     break
                 if epoch < epochs:
                     self.progress.stage(fleet.specs, epoch + 1, "train")
-                    loss = loss if ahead else self._train(epoch + 1)
+                    if first is not None:
+                        yield first
+                    yield from training
+                    loss = fleet.loss_sum / fleet.steps_per_epoch
         finally:
             # On a stop as on the end: the last epoch boundary is what a resume goes on from.
             fleet.streams.wait()
             if boundary is not None:
                 self._save(boundary)
 
-    def _train(self, epoch: int) -> Tensor:
-        return self.fleet.train_epoch(epoch, lambda: self.progress.step(self.fleet.specs))
+    def _train(self, epoch: int) -> Iterator[Ready]:
+        """Ask for the steps of an epoch; others may have a turn where the card takes no more."""
+
+        def step() -> None:
+            self.fleet.step()
+            self.progress.step(self.fleet.specs)
+
+        self.fleet.begin_epoch(epoch)
+        yield from self.fleet.streams.paced(self.fleet.steps_per_epoch, step)
 
     def _save(self, boundary: FleetState) -> None:
         """Write a checkpoint: beside the training where that is a card's work, else at once."""

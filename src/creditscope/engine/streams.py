@@ -1,5 +1,7 @@
 """Streams: what a card does side by side; on a CPU everything is done in turn, and nothing here does anything."""
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -7,6 +9,8 @@ import torch
 
 # What must come true before work goes on.
 Ready = Callable[[], bool]
+# A card that is behind with large steps takes the next one when it has done one: nobody waits longer than this for it.
+ASKING_SECONDS = 0.02
 
 
 def at_once() -> bool:
@@ -51,6 +55,27 @@ class Streams:
         """Until the device has done all that anybody asked it for."""
         if self._own is not None:
             torch.cuda.synchronize(self._device)
+
+    def paced(self, steps: int, step: Callable[[], None]) -> Iterator[Ready]:
+        """Ask for steps; others may have a turn where the device takes them slowly, until half of those asked are done.
+
+        Args:
+            steps: How many.
+            step: Asks for one.
+        """
+        asked: deque[torch.cuda.Event] = deque()
+        began = time.monotonic()
+        for _ in range(steps):
+            step()
+            mark = self.mark()
+            if mark is None:
+                continue
+            asked.append(mark)
+            if time.monotonic() - began > ASKING_SECONDS:
+                while asked and asked[0].query():  # type: ignore[no-untyped-call]
+                    asked.popleft()
+                yield asked[len(asked) // 2].query if asked else at_once
+                began = time.monotonic()
 
     def mark(self) -> torch.cuda.Event | None:
         """A mark behind all that was asked for so far."""
