@@ -154,6 +154,10 @@ class FleetLoop:
             boundary.fetch()
             self._writing = self._writer.submit(boundary.save, self.folder)
 
+    def saved(self) -> bool:
+        """Whether no checkpoint is being written."""
+        return self._writing is None or self._writing.done()
+
     def written(self) -> None:
         """Wait for the checkpoint that is being written; what went wrong with it is raised here."""
         if self._writing is not None:

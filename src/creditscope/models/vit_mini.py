@@ -88,7 +88,7 @@ class _Attention(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         query, key, value = (self._split(linear(h)) for linear in (self.query, self.key, self.value))
-        scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+        scores = (query / query.shape[-1] ** 0.5) @ key.transpose(-2, -1)  # a query is smaller than its scores
         return self.out((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _split(self, h: Tensor) -> Tensor:

@@ -73,6 +73,7 @@ class Workshop:
                     with fleet.streams.turn():
                         ready = next(turns, None)
                     if ready is None:
+                        yield loop.saved
                         return
                     yield ready
             finally:
