@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,7 +95,12 @@ def _read_python(folder: Path, files: tuple[str, ...]) -> list[tuple[Array, Arra
 def _read_mosaics(folder: Path, files: tuple[str, ...]) -> list[tuple[Array, Array]]:
     """Grids of images, and ``labels.npz`` with the labels of all of them."""
     sums = _checksums(folder)
-    images = [decode_mosaic(_checked(folder / name, sums), str(folder / name), side=32, channels=3) for name in files]
+
+    def decode(name: str) -> Array:
+        return decode_mosaic(_checked(folder / name, sums), str(folder / name), side=32, channels=3)
+
+    with ThreadPoolExecutor() as pool:
+        images = list(pool.map(decode, files))
     path = folder / "labels.npz"
     _checked(path, sums)
     labels = read_arrays(path, ("y_train", "y_test"))

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,22 +47,6 @@ class Shapes:
     terminal_ln: bool
     view: str
     dtype: torch.dtype
-
-
-class Peak(NamedTuple):
-    """Bytes at the peak of some work on a stack of runs.
-
-    Args:
-        shared: However many runs there are.
-        each: For each run.
-    """
-
-    shared: int
-    each: int
-
-    def of(self, runs: int) -> int:
-        """Bytes for so many runs."""
-        return self.shared + self.each * runs
 
 
 class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -119,7 +103,7 @@ def feedback_size(shapes: Shapes, rule: str, credit_norm: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def step_peak(shapes: Shapes, rule: str, credit_norm: str, penalised: bool, batch: int) -> Peak:
+def step_peak(shapes: Shapes, rule: str, credit_norm: str, penalised: bool, batch: int, runs: int) -> int:
     """The credit of a stack of runs, gradients included, their batches apart.
 
     Args:
@@ -128,21 +112,18 @@ def step_peak(shapes: Shapes, rule: str, credit_norm: str, penalised: bool, batc
         credit_norm: How credit is normalised.
         penalised: Whether some run has a penalty.
         batch: Samples.
+        runs: How many.
     """
     task = _task(shapes)
     one = partial(assign_one, build_rule(rule, credit_norm), task)  # type: ignore[arg-type]
-
-    def work(runs: int) -> Callable[[], object]:
-        weights = _empty(shapes, runs) if penalised else None
-        given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
-        x, y = _empty(shapes, runs, batch, *shapes.input), _labels(runs, batch)
-        return lambda: vmap(one, in_dims=(0, 0, 0, 0, 0 if penalised else None))(*given, x, y, weights)
-
-    return _peak(work)
+    weights = _empty(shapes, runs) if penalised else None
+    given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
+    x, y = _empty(shapes, runs, batch, *shapes.input), _labels(runs, batch)
+    return _tallied(lambda: vmap(one, in_dims=(0, 0, 0, 0, 0 if penalised else None))(*given, x, y, weights))
 
 
 @lru_cache(maxsize=64)
-def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int, device: str) -> Peak:
+def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int, device: str, runs: int) -> int:
     """The per-epoch probes of a stack of runs on one probe batch.
 
     Args:
@@ -151,6 +132,7 @@ def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int, device: 
         credit_norm: How credit is normalised.
         batch: Probe samples taken at once.
         device: ``cpu`` or ``cuda``.
+        runs: How many.
     """
     task, made = _task(shapes), build_rule(rule, credit_norm)  # type: ignore[arg-type]
     exact = made.exact(task.blocks.depth)
@@ -158,33 +140,28 @@ def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int, device: 
     def look(params: Params, feedback: Feedback, batch: Batch) -> SampleNumbers:
         return sample_numbers(observe(task, params, made, feedback, batch), shapes.view, exact)
 
-    def work(runs: int) -> Callable[[], object]:
-        given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
-        seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))
-        return lambda: summarise(vmap(look, in_dims=(0, 0, None))(*given, seen))
-
+    given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
+    seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))
     with planned_for(device):
-        return _peak(work)
+        return _tallied(lambda: summarise(vmap(look, in_dims=(0, 0, None))(*given, seen)))
 
 
 @lru_cache(maxsize=64)
-def forward_peak(shapes: Shapes, batch: int) -> Peak:
+def forward_peak(shapes: Shapes, batch: int, runs: int) -> int:
     """A forward pass of a stack of runs over the same samples.
 
     Args:
         shapes: Of the runs.
         batch: Samples.
+        runs: How many.
     """
     task = _task(shapes)
 
     def logits(params: Params, x: Tensor) -> Tensor:
         return task.blocks.forward({**task.buffers, **params}, x).logits
 
-    def work(runs: int) -> Callable[[], object]:
-        params, x = _params(task, runs), _empty(shapes, batch, *shapes.input)
-        return lambda: vmap(logits, in_dims=(0, None))(params, x)
-
-    return _peak(work)
+    params, x = _params(task, runs), _empty(shapes, batch, *shapes.input)
+    return _tallied(lambda: vmap(logits, in_dims=(0, None))(params, x))
 
 
 @lru_cache(maxsize=64)
@@ -217,12 +194,6 @@ def dear_peak(shapes: Shapes, rule: str, credit_norm: str, samples: int, batch: 
         return kept, directions_, logits
 
     return _tallied(work)
-
-
-def _peak(work: Callable[[int], Callable[[], object]]) -> Peak:
-    """The peak over any number of runs, from those of one run and of two."""
-    one, two = (_tallied(work(runs)) for runs in (1, 2))
-    return Peak(2 * one - two, two - one)
 
 
 def _tallied(work: Callable[[], object]) -> int:

@@ -70,15 +70,15 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
     groups = Counter((each.rule, each.credit_norm or "none") for each in fleet)
     penalised = {(each.rule, each.credit_norm or "none") for each in fleet if each.penalty}
     feedback = sum(shapes.dtype.itemsize * n * feedback_size(shapes, *rule) for rule, n in groups.items())
-    steps = [step_peak(shapes, *rule, rule in penalised, spec.batch or 1).of(n) for rule, n in groups.items()]
+    steps = [step_peak(shapes, *rule, rule in penalised, spec.batch or 1, n) for rule, n in groups.items()]
     tested = (spec.data and spec.data.n_test) or EVAL_CHUNK
     probed = min(tested, (spec.probe and spec.probe.n) or 1024)
     # A card takes all probe samples at once.
     looked = probed if device == "cuda" else min(probed, (spec.probe and spec.probe.batch) or 128)
-    looks = [probe_peak(shapes, *rule, looked, device).of(n) for rule, n in groups.items()]
+    looks = [probe_peak(shapes, *rule, looked, device, n) for rule, n in groups.items()]
     image = shapes.dtype.itemsize * math.prod(shapes.input)
     chunk = min(tested, EVAL_CHUNK)
-    score = chunk * image + forward_peak(shapes, chunk).of(runs) + runs * tested * SCORE_BYTES
+    score = chunk * image + forward_peak(shapes, chunk, runs) + runs * tested * SCORE_BYTES
     moved = runs * MOVEMENT_BYTES * max(size for name, size in sizes.items() if "blocks." in name)
     # The module whose forward pass all runs share has parameters too.
     kept = one + KEPT * state + feedback + _data_bytes(fleet, device) + COPIED * state
