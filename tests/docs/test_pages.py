@@ -61,6 +61,12 @@ def test_each_command_gives_exactly_the_runs_that_stand_there():
     assert {f"{log.spec.run_id}.jsonl.gz" for log in logs} == {path.name for path in RESULTS.glob("*.gz")}
 
 
+def test_the_minutes_of_the_readme_are_those_of_the_results():
+    seconds = next(command["seconds"] for command in pack.commands(RESULTS) if "seconds" in command)
+    word = {4: "four", 5: "five", 6: "six"}[round(seconds / 60)]
+    assert f"in about {word} minutes on one H200" in (RESULTS.parent.parent / "README.md").read_text(encoding="utf-8")
+
+
 def test_packing_loses_nothing_and_gives_the_same_bytes(tmp_path):
     path = min(RESULTS.glob("*.gz"), key=lambda file: file.stat().st_size)
     (tmp_path / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
