@@ -64,7 +64,7 @@ def test_each_command_gives_exactly_the_runs_that_stand_there():
 def test_the_minutes_of_the_readme_are_those_of_the_results():
     seconds = next(command["seconds"] for command in pack.commands(RESULTS) if "seconds" in command)
     word = {4: "four", 5: "five", 6: "six"}[round(seconds / 60)]
-    assert f"in about {word} minutes on one H200" in (RESULTS.parent.parent / "README.md").read_text(encoding="utf-8")
+    assert f"in about {word} minutes on one H200" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_packing_loses_nothing_and_gives_the_same_bytes(tmp_path):
