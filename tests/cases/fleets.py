@@ -12,7 +12,7 @@ from creditscope.data.order import epoch_crops, epoch_order, random_targets, str
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
 from creditscope.models import ResMLP
-from creditscope.records import EpochRow, OptimiserSpec, ProbeSpec, RunLog, RunSpec, engine_spec
+from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
 from creditscope.sweeps.local import Quiet
 from creditscope.sweeps.turns import Workshop
 
@@ -75,11 +75,6 @@ def workshop(folder, heard=None, **changes) -> Workshop:
         "resume": False,
     }
     return Workshop(**(fields | changes))
-
-
-def untimed(log: RunLog) -> list[EpochRow]:
-    """A log's epochs without their clock, in which two trainings of one run differ."""
-    return [row.model_copy(update={"time_epoch": None}) for row in log.epochs]
 
 
 def fleet(specs, data: Dataset | None = None, factory=default_model) -> Fleet:

@@ -20,6 +20,7 @@ import page_data
 import pytest
 import yaml
 from make_figures import FIGURES, chosen
+from paper_time import command_seconds
 
 from creditscope.figures import ARTEFACTS
 
@@ -62,8 +63,7 @@ def test_each_command_gives_exactly_the_runs_that_stand_there():
 
 
 def test_the_minutes_of_the_readme_are_those_of_the_results():
-    seconds = next(command["seconds"] for command in pack.commands(RESULTS) if "seconds" in command)
-    word = {4: "four", 5: "five", 6: "six"}[round(seconds / 60)]
+    word = {4: "four", 5: "five", 6: "six"}[round(command_seconds() / 60)]
     assert f"in about {word} minutes on one H200" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -10,12 +10,6 @@ from creditscope.sweeps.memory import fleet_bytes
 from creditscope.sweeps.turns import Workshop
 
 
-@pytest.fixture
-def room(monkeypatch):
-    """Room for everything, in the place of a card."""
-    monkeypatch.setattr(card, "free_bytes", lambda device: 10**12)
-
-
 @pytest.mark.parametrize(("room", "waves"), [(10**12, [3]), (1, [1, 1, 1])])
 def test_as_many_fleets_as_its_memory_holds(tmp_path, monkeypatch, room, waves):
     monkeypatch.setattr(card, "free_bytes", lambda device: room)
@@ -23,8 +17,8 @@ def test_as_many_fleets_as_its_memory_holds(tmp_path, monkeypatch, room, waves):
     assert [len(wave) for wave in card._waves(fleets, workshop(tmp_path))] == waves
 
 
-@pytest.mark.usefixtures("room")
 def test_the_largest_fleet_is_built_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(card, "free_bytes", lambda device: 10**12)
     waves = []
     monkeypatch.setattr(card, "take_turns", waves.append)
     monkeypatch.setattr(Workshop, "life", lambda self, members: len(members))
@@ -45,13 +39,6 @@ def test_a_fleet_larger_than_the_card_is_cut(tmp_path, monkeypatch):
     assert len(parts) == 2
 
 
-def have_the_losses_of(logs, others):
-    for ours, theirs in zip(logs, others, strict=True):
-        assert [row.test_loss for row in ours.epochs] == pytest.approx(
-            [row.test_loss for row in theirs.epochs], rel=1e-3
-        )
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_device_a_compiled_fleet_trains_beside_another(tmp_path, monkeypatch):
@@ -61,4 +48,6 @@ def test_on_a_device_a_compiled_fleet_trains_beside_another(tmp_path, monkeypatc
     runs = [*three, *(run.model_copy(update={"depth": 2}) for run in three)]
     on_card, on_host = (train(runs, tmp_path / where, data=features(), device=where) for where in ("cuda", "cpu"))
     assert {log.spec.depth: log.header.path for log in on_card} == {3: "graph, fused", 2: "graph"}
-    have_the_losses_of(on_card, on_host)
+    for ours, theirs in zip(on_card, on_host, strict=True):
+        losses = [row.test_loss for row in theirs.epochs]
+        assert [row.test_loss for row in ours.epochs] == pytest.approx(losses, rel=1e-3)

@@ -78,6 +78,20 @@ def test_an_error_in_a_process_is_raised_here(tmp_path, several):
         cs.train(runs, tmp_path, data=features(), resume=True)
 
 
+@pytest.fixture
+def started(monkeypatch):
+    """The training processes, as they are started."""
+    seen = []
+    begin = processes.Hand.__init__
+
+    def began(hand, *given):
+        begin(hand, *given)
+        seen.append(hand.process)
+
+    monkeypatch.setattr(processes.Hand, "__init__", began)
+    return seen
+
+
 def test_a_killed_process_is_said_and_its_fleet_goes_on_later(tmp_path, several, started):
     def on_row(header, row):
         if row.kind == "epoch" and row.epoch == 1:

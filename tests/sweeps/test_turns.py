@@ -3,7 +3,7 @@
 import pytest
 import torch
 from cases import fleets
-from cases.fleets import features, spec, untimed, workshop
+from cases.fleets import features, spec, workshop
 
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
@@ -12,6 +12,11 @@ from creditscope.sweeps import turns
 from creditscope.sweeps.turns import Workshop
 
 METHODS = ("bp", "fa", "dfa", "dfa-rms")
+
+
+def untimed(log):
+    """A log's epochs without their clock, in which two trainings of one run differ."""
+    return [row.model_copy(update={"time_epoch": None}) for row in log.epochs]
 
 
 def turns_of(shop, wave):
