@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from creditscope.data import load_data
+from creditscope.execution.local import train
+from creditscope.plans.presets import build_specs, preset
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
-from creditscope.sweeps.local import train
-from creditscope.sweeps.presets import build_specs, preset
 
 
 def main() -> None:

@@ -22,10 +22,10 @@ from creditscope.data import Dataset, load_data, synthetic
 from creditscope.engine.estimate import step_seconds
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
+from creditscope.plans.presets import build_specs, preset
 from creditscope.records import RunSpec
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
-from creditscope.sweeps.presets import build_specs, preset
 
 CPU = torch.device("cpu")
 WIDE = ("bp", "dfa-rms", "dfa-rms+pen0.01", "bp@frozen", "dfa-rms@frozen")

@@ -2,9 +2,9 @@
 
 One axis at a time moves away from the audit's own net (ResMLP, width 256, 4 blocks, batch 128, DFA). Time is that of
 training steps as the recipe does them; on a CPU it is CPU seconds on one thread. Memory is what the fleet's whole life
-takes: building, two epochs' steps, evaluation, probes, the copy at an epoch boundary. On a card that is what the
+takes: building, two epochs' steps, evaluation, probes, the copy at an epoch boundary. On a GPU that is what the
 allocator took from it at most (``max_memory_reserved``: recorded steps keep memory that no tensor holds); on a CPU how
-far the peak of the resident memory rose, in a process of its own, the dear probes of one run included; on a card they
+far the peak of the resident memory rose, in a process of its own, expensive probes of one run included; on a GPU they
 take a share of its memory, whatever the fleet. The forecast is ``sweeps.memory.fleet_bytes``, made
 from shapes before the fleet is built.
 
@@ -28,13 +28,13 @@ from plain import noise, seconds
 from creditscope.data.dataset import Dataset
 from creditscope.engine.checkpoint import FleetState
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.memory import fleet_bytes
 from creditscope.engine.start import default_model
-from creditscope.probes.dear import measure_dear
+from creditscope.plans.presets import build_specs, preset
+from creditscope.probes.expensive import measure_expensive
 from creditscope.records import RunSpec
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
-from creditscope.sweeps.memory import fleet_bytes
-from creditscope.sweeps.presets import build_specs, preset
 
 AXES: dict[str, dict[str, Sequence[int]]] = {
     "cpu": {"runs": (1, 2, 4, 8), "depth": (2, 4, 8), "width": (64, 128, 256, 512), "batch": (32, 128, 512)},
@@ -76,7 +76,7 @@ def live(specs: list[RunSpec], data: Dataset, device: torch.device, steps: int) 
         measure(fleet)
         if device.type == "cpu":
             # Few redraws: their memory is bounded otherwise, and they take long.
-            measure_dear(fleet.snapshot(0, 1, reached.state), 2, fleet.spec.probe.directions, keep_draws=False)
+            measure_expensive(fleet.snapshot(0, 1, reached.state), 2, fleet.spec.probe.directions, keep_draws=False)
         boundary = reached
         began = time.process_time()
         wall = seconds(lambda: fleet.train_epoch(2, steps=steps), device)
@@ -88,7 +88,7 @@ def live(specs: list[RunSpec], data: Dataset, device: torch.device, steps: int) 
 
 def measure(fleet: Fleet) -> None:
     fleet.evaluate()
-    fleet.look()
+    fleet.observe()
 
 
 def on_card(specs: list[RunSpec], data: Dataset, steps: int) -> tuple[float, int, int]:
@@ -146,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--method", default="dfa", help="methods, separated by commas")
-    parser.add_argument("--steps", type=int, help="timed steps; else 100 on a card, 10 on a CPU")
+    parser.add_argument("--steps", type=int, help="timed steps; else 100 on a GPU, 10 on a CPU")
     parser.add_argument("--point", help="measure the memory of one point here, and print it")
     parser.add_argument("--predict", type=Path, metavar="FILE", help="predict anew for a results file, measure nothing")
     parser.add_argument("--out", type=Path)

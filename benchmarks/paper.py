@@ -1,4 +1,4 @@
-"""What the reference experiments cost on a card: every ResMLP run of `reproduce paper`, full epochs, all in one.
+"""What the reference experiments cost on a GPU: every ResMLP run of `reproduce paper`, full epochs, all in one.
 
 Per-epoch probes, evaluation, final probes, logs and checkpoints are included. Pictures of CIFAR-10's shape stand in
 for CIFAR-10 itself: the time does not depend on what they show. With --vit the ViT-Mini runs train beside them.
@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 from plain import noise, seconds
 
+from creditscope.execution.local import train
+from creditscope.plans.presets import build_specs, preset
 from creditscope.records import RunLog
 from creditscope.records.provenance import provenance
 from creditscope.records.table import Table
-from creditscope.sweeps.local import train
-from creditscope.sweeps.presets import build_specs, preset
 
 
 def main() -> None:
@@ -51,19 +51,21 @@ def main() -> None:
         ended = max(log.end.time_total for log in members)
         results.append(
             {"model": spec.model, "terminal_ln": spec.terminal_ln, "epochs": spec.epochs, "runs": len(members),
-             "run_steps": run_steps, "dear_seconds": dear, "ended_after": ended, "path": members[0].header.path}
+             "run_steps": run_steps, "expensive_seconds": dear, "ended_after": ended, "path": members[0].header.path}
         )  # fmt: skip
         ln = "" if spec.terminal_ln else ", no terminal LN"
         rows.append(
             (f"{spec.model}{ln}", str(spec.epochs), str(len(members)), members[0].header.path, f"{run_steps:,}",
              f"{dear:.0f}", f"{ended:.0f}")
         )  # fmt: skip
-    heads = ("model", "epochs", "runs", "path", "run-steps", "dear probes s", "ended after s")
+    heads = ("model", "epochs", "runs", "path", "run-steps", "expensive probes s", "ended after s")
     print(Table(heads, tuple(rows)).to_text())
     steps = sum(result["run_steps"] for result in results)
-    dear = sum(result["dear_seconds"] for result in results)
+    dear = sum(result["expensive_seconds"] for result in results)
     print(f"{len(logs)} runs, {steps:,} run-steps in {wall:.0f} s: {1e6 * wall / steps:.1f} µs a run-step overall")
-    print(f"of these {dear:.0f} s in dear probes ({options.dear}), {1e6 * (wall - dear) / steps:.1f} µs without them")
+    print(
+        f"of these {dear:.0f} s in expensive probes ({options.dear}), {1e6 * (wall - dear) / steps:.1f} µs without them"
+    )
     facts = provenance(options.device, torch.cuda.get_device_name() if options.device == "cuda" else None)
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
     if options.out:

@@ -10,7 +10,7 @@ from torch.nn import functional
 from creditscope.data import crop_windows, pad_images
 from creditscope.data.batches import augment, normalise
 from creditscope.data.dataset import Dataset, Splits, make_dataset
-from creditscope.data.order import epoch_crops, epoch_order, stream
+from creditscope.data.order import epoch_crops, epoch_order, seeded_generator
 from creditscope.engine.start import default_model
 from creditscope.records import RunSpec
 
@@ -40,7 +40,7 @@ class PlainRun:
     """
 
     def __init__(self, spec: RunSpec, data: Dataset, device: torch.device, optimisers: str = "block") -> None:
-        torch.manual_seed(stream(spec.seed or 0, "init").initial_seed())
+        torch.manual_seed(seeded_generator(spec.seed or 0, "init").initial_seed())
         self.model = default_model(spec, data).to(device)
         self.spec, self.data = spec, data
         self.windows = crop_windows(pad_images(data.x_train, data.mean)) if data.x_train.ndim == 4 else None

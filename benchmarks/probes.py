@@ -31,17 +31,17 @@ from creditscope.data.dataset import Dataset
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
 from creditscope.models import build_model
-from creditscope.probes.cheap import epoch_fields
+from creditscope.plans.presets import SEEDS, build_specs, preset
+from creditscope.probes.per_epoch import epoch_fields
 from creditscope.records import EpochRow
 from creditscope.records.provenance import provenance, version
 from creditscope.records.table import Table
 from creditscope.scope import rule_credit
 from creditscope.scope.credit import CreditAdapter
-from creditscope.scope.found import as_found
-from creditscope.scope.measure import epoch_row, look
+from creditscope.scope.measure import epoch_row, observe_model
 from creditscope.scope.probe_data import PROBE_SAMPLES
+from creditscope.scope.restore import restoring
 from creditscope.scope.subject import Subject
-from creditscope.sweeps.presets import SEEDS, build_specs, preset
 
 BATCH = 128
 COCKPIT = "cockpit-for-pytorch"
@@ -49,7 +49,7 @@ LEVELS = ("economy", "business", "full")
 
 
 def spent(work: Callable[[], object], device: torch.device) -> float:
-    """CPU seconds of some work; on a card the seconds until it is done."""
+    """CPU seconds of some work; on a GPU the seconds until it is done."""
     if device.type == "cuda":
         return seconds(work, device)
     began = time.process_time()
@@ -65,7 +65,7 @@ def in_turn(works: dict[str, Callable[[], object]], device: torch.device, rounds
 
 def rows(fleet: Fleet) -> list[EpochRow]:
     """What the engine measures and writes after an epoch, but for the accuracy."""
-    look = fleet.look()
+    look = fleet.observe()
     summaries, moved = fleet.summaries(look), fleet.movements(look)
     return [
         EpochRow(epoch=1, movement=moved[run], **epoch_fields(summaries[run], fleet.group_of(run).exact))
@@ -77,7 +77,7 @@ def epoch_share(name: str, data: Dataset, seeds: tuple[int, ...], device: torch.
     """Seconds of an epoch's steps, probes and evaluation, of every method of a preset stacked as one fleet."""
     specs = build_specs(preset(name), data.spec, data.classes, seeds=seeds)
     fleet = Fleet(specs, data, default_model, device)
-    # A card does whole epochs; a CPU a part, which is scaled up.
+    # A GPU does whole epochs; a CPU a part, which is scaled up.
     steps = fleet.steps_per_epoch if device.type == "cuda" else min(10, fleet.steps_per_epoch)
     works = {"steps": lambda: fleet.train_epoch(1, steps=steps), "probes": lambda: rows(fleet), "test": fleet.evaluate}
     with fleet.streams.turn():
@@ -146,22 +146,22 @@ def plain_step(
 def one_look(
     model: nn.Module, x: Tensor, y: Tensor, blocks: list[str] | None, credit: CreditAdapter | None
 ) -> Callable[[], EpochRow]:
-    """What a watch does at a cheap look after its first; what it is about was settled then."""
+    """What a watch does at a per-epoch observation after its first; what it is about was settled then."""
     init = {name: p.detach().clone() for name, p in model.named_parameters()}
-    with as_found(model):
+    with restoring(model):
         subject = Subject.of(model, blocks, (x, y), None, credit, None, 0)
 
     def work() -> EpochRow:
-        with as_found(model):
+        with restoring(model):
             snapshot = subject.snapshot(init, 1, dear=False)
-            looked = look(subject, snapshot, independent=True)
+            observed = observe_model(subject, snapshot, independent=True)
             accuracy = float(subject.correct(snapshot).double().mean())
-            return epoch_row(subject, looked, init, 1, test_accuracy=accuracy)
+            return epoch_row(subject, observed, init, 1, test_accuracy=accuracy)
 
     return work
 
 
-def looks(device: torch.device, rounds: int) -> list[dict[str, Any]]:
+def observations(device: torch.device, rounds: int) -> list[dict[str, Any]]:
     """One look at each model over one plain step, at the batch's own size and at the default number of samples."""
     found = []
     for name, (model, shape, blocks, credit) in users_models(device).items():
@@ -229,7 +229,7 @@ def main() -> None:
     ]  # fmt: skip
     heads = ("preset", "data", "runs", "training samples", "probe samples", "probes/epoch", "evaluation/epoch")
     print(Table(heads, tuple(table)).to_text(), flush=True)
-    seen = looks(device, options.rounds)
+    seen = observations(device, options.rounds)
     lines = [
         (row["model"], str(row["batch"]), str(row["probe_n"]), f"{1e3 * row['step']:.2f}", f"{row['ratio']:.2f}x")
         for row in seen
@@ -242,7 +242,7 @@ def main() -> None:
         )  # fmt: skip
     if tracked is None:
         lines.append(("chain, Cockpit", str(BATCH), str(BATCH), "", f"not installed ({COCKPIT})"))
-    print(Table(("model", "batch", "samples looked at", "plain step ms", "look/step"), tuple(lines)).to_text())
+    print(Table(("model", "batch", "samples observed at", "plain step ms", "look/step"), tuple(lines)).to_text())
     name = torch.cuda.get_device_name() if device.type == "cuda" else None
     facts = provenance(options.device, name) | {"threads": str(torch.get_num_threads()), "rounds": str(options.rounds)}
     facts["cockpit"] = "not installed" if tracked is None else version(COCKPIT)

@@ -30,11 +30,11 @@ def main(fleets: int) -> None:
     from ray.cluster_utils import Cluster
 
     from creditscope.data import load_data
-    from creditscope.sweeps.grid import expand
-    from creditscope.sweeps.job import FleetJob, Outcome
-    from creditscope.sweeps.ray_cluster import RayFleets
-    from creditscope.sweeps.spec_file import parse_spec
-    from creditscope.sweeps.sweep import Here, plan_sweep, read_logs, run_sweep
+    from creditscope.execution.job import FleetJob, Outcome
+    from creditscope.execution.ray_cluster import RayFleets
+    from creditscope.execution.sweep import InProcess, plan_sweep, read_logs, run_sweep
+    from creditscope.plans.grid import expand
+    from creditscope.plans.spec_file import parse_spec
 
     data = load_data("synthetic")
     text = TINY.replace("SEEDS", ", ".join(map(str, range(fleets))))
@@ -46,10 +46,10 @@ def main(fleets: int) -> None:
         here.mkdir()
         away.mkdir()
         warm_up = plan_sweep(specs[-1:], here, **options)
-        run_sweep(warm_up, here, Here(here))
+        run_sweep(warm_up, here, InProcess(here))
         few = plan_sweep(specs[: fleets // 10], here, **options)
         began = time.monotonic()
-        run_sweep(few, here, Here(here))
+        run_sweep(few, here, InProcess(here))
         seconds_here = (time.monotonic() - began) / len(few.jobs)
 
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 * 2**20})

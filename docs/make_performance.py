@@ -12,7 +12,7 @@ SCRIPT = "make_performance.py"
 BENCHMARKS = DOCS.parent / "benchmarks" / "results"
 # One command a results file; what a GPU is needed for says so in its file's name.
 COMMANDS = {
-    "card-h200": "python benchmarks/card.py --runs 1,128 --rounds 2 --out benchmarks/results/card-h200.json",
+    "card-h200": "python benchmarks/gpu.py --runs 1,128 --rounds 2 --out benchmarks/results/gpu-h200.json",
     "paper-h200": "python benchmarks/paper.py --out benchmarks/results/paper-h200.json",
     "probes-h200": "python benchmarks/probes.py --device cuda --out benchmarks/results/probes-h200.json",
     "growth-h200": "python benchmarks/growth.py --device cuda --out benchmarks/results/growth-h200.json",
@@ -140,7 +140,7 @@ def targets() -> list[Target]:
             what = f"GPU, 128 runs, {matmul}: plain loop ({words})/fleet, per run-step"
             made.append(at_least(what, card, 150, loop, times))
         over = [row["fleet"] / row["limit"] for row in fastest(128, matmul)]
-        made.append(at_most(f"GPU, 128 runs, {matmul}: fleet/limit of the card", card, 2.5, over, times))
+        made.append(at_most(f"GPU, 128 runs, {matmul}: fleet/limit of the GPU", card, 2.5, over, times))
         alone = [row["plain_one"] / row["fleet"] for row in fastest(1, matmul)]
         made.append(at_least(f"GPU, 1 run, {matmul}: plain loop (one AdamW)/fleet", card, 10, alone, times))
     lone = record("paper-h200")
@@ -171,7 +171,7 @@ def targets() -> list[Target]:
         shares = [row["share"] for row in rows(file, "epochs") if row["preset"] == "audit"]
         made.append(at_most(f"{device}, CIFAR-10's shape: probes of every epoch/epoch", file, 0.05, shares, share))
         looks = [row["ratio"] for row in rows(file, "looks") if row["probe_n"] == row["batch"]]
-        made.append(at_most(f"{device}, a user's model: one cheap look/one step", file, 3, looks, times))
+        made.append(at_most(f"{device}, a user's model: one per-epoch observation/one step", file, 3, looks, times))
     start = rows("start-cpu")
     torchless = at_most("creditscope --help", "start-cpu", 0.3, [r["median_wall_s"] for r in start], plain_seconds)
     made.append(torchless._replace(met=torchless.met and not any(r["loads_torch"] for r in start) if start else None))
@@ -190,7 +190,7 @@ def lone_table(found: dict[str, Any]) -> str:
     lines = [
         (
             "resmlp" if row["terminal_ln"] else "resmlp, no terminal LN", str(row["runs"]), str(row["epochs"]),
-            f"{row['run_steps']:,}", f"{row['ended_after']:.0f}", f"{row['dear_seconds']:.0f}",
+            f"{row['run_steps']:,}", f"{row['ended_after']:.0f}", f"{row['expensive_seconds']:.0f}",
         )
         for row in found["fleets"]
     ]  # fmt: skip
@@ -310,12 +310,12 @@ def build() -> str:
     """The page."""
     probes = """
 First: what the engine measures for every run after every epoch (accuracy apart) over the steps of that epoch. Then one
-cheap look of `creditscope.watch` at a plain model over one plain step of it, forward, backward and optimiser; what
+per-epoch observation of `creditscope.watch` at a plain model over one plain step of it (forward, backward, update); what
 Cockpit does at each step of the same chain stands beside it where Cockpit is installed."""
     growth = """
 One axis at a time moves away from ResMLP of width 256 with 4 blocks, batch 128, DFA. The forecast is made from shapes
-before the fleet is built; fleets of a sweep are cut by it to fit the device. On a CPU the dear probes of one run are in
-it, and outweigh small fleets; on a card they take a share of its memory, whatever the fleet, and are not."""
+before the fleet is built; it splits fleets to fit the device. On a CPU the expensive probes of one run are in
+it, and outweigh small fleets; on a GPU they take a share of its memory, whatever the fleet, and are not."""
     parts = [
         INTRO,
         "## What was wanted\n\n",
@@ -340,9 +340,9 @@ it, and outweigh small fleets; on a card they take a share of its memory, whatev
         ),
         section("The demo", "Its 21 runs, trained as `make demo` does.", "demo-cpu", demo_table),
         section("What measuring costs, on a CPU", probes, "probes-cpu", probes_table),
-        section("What measuring costs, on a GPU", "The same on a card.", "probes-h200", probes_table),
+        section("What measuring costs, on a GPU", "The same on a GPU.", "probes-h200", probes_table),
         section("How cost grows, on a CPU", growth, "growth-cpu", growth_table),
-        section("How cost grows, on a GPU", "The same on a card.", "growth-h200", growth_table),
+        section("How cost grows, on a GPU", "The same on a GPU.", "growth-h200", growth_table),
         section("The front door", "`creditscope --help` in a process of its own.", "start-cpu", start_table),
         section("Many logs", "`creditscope audit` on logs of 100 epochs, on one core.", "audit-scale", audit_table),
     ]

@@ -76,12 +76,12 @@ def first_reference(log: RunLog) -> Value:
 
 
 def smallest_control(log: RunLog) -> Value:
-    """Smallest ρ of the true gradient over all states, at the last dear probe."""
+    """Smallest ρ of the true gradient over all states, at the last expensive probe."""
     return min(known(log.probes[-1].rho.control))
 
 
 def largest_random(log: RunLog) -> Value:
-    """Largest size of ρ of a random vector over all states, at the last dear probe."""
+    """Largest size of ρ of a random vector over all states, at the last expensive probe."""
     return max(abs(value) for value in known(log.probes[-1].rho.random))
 
 
@@ -96,7 +96,7 @@ def null_sd(log: RunLog) -> Value:
 
 
 def deep_rho(log: RunLog) -> Value:
-    """Mean ρ of the credit over the deep states 2..L, at the last dear probe."""
+    """Mean ρ of the credit over the deep states 2..L, at the last expensive probe."""
     return fmean(known(log.probes[-1].rho.credit[2:]))
 
 
@@ -235,15 +235,15 @@ def build() -> str:
 
 
 def _control_note() -> str:
-    """The ρ control over every dear probe, not only those of the table."""
+    """The ρ control over every expensive probe, not only those of the table."""
     seen = [(min(known(probe.rho.control)), log, probe) for log in results().logs for probe in log.probes if probe.rho]
     low = [(value, log, probe) for value, log, probe in seen if value < 0.98]
     if not low:
-        return f"Over all {len(seen)} dear probes of all runs the ρ control never falls below .98."
+        return f"Over all {len(seen)} expensive probes of all runs the ρ control never falls below .98."
     value, log, probe = min(low, key=lambda item: item[0])
     where = Counter(_cell_words(log) for _, log, _ in low)
     return (
-        f"Over all {len(seen)} dear probes of all runs the ρ control falls below .98 at some state in {len(low)}: "
+        f"Over all {len(seen)} expensive probes of all runs the ρ control falls below .98 at some state in {len(low)}: "
         + "; ".join(f"{count} × {words}" for words, count in where.items())
         + f". The smallest is {number(value)} ({_cell_words(log)}, seed {log.spec.seed}, epoch {probe.epoch}): there "
         "the loss does not follow its own gradient over the step, and ρ is not judged."

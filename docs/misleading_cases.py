@@ -268,9 +268,9 @@ def leaked() -> Case:
     """One forgotten detach, and a rule "without backprop" is backprop."""
     x, y = _images()[1]
     results = {}
-    for name, cut in (("with detach", True), ("without", False)):
+    for name, detach in (("with detach", True), ("without", False)):
         model, _ = _net()
-        rule = partial(_direct, feedback=_feedback(0.05), cut=cut)
+        rule = partial(_direct, feedback=_feedback(0.05), detach=detach)
         _train(model, rule, epochs=2)
         local = cs.check_locality(model, NAMES, (x[:64], y[:64]), update_fn=rule)
         right = float((model(x).argmax(1) == y).double().mean())
@@ -354,15 +354,15 @@ def _train(
             optimiser.step()
 
 
-def _direct(model: ResMLP, x: Tensor, y: Tensor, feedback: list[Tensor], cut: bool) -> None:
+def _direct(model: ResMLP, x: Tensor, y: Tensor, feedback: list[Tensor], detach: bool) -> None:
     """Direct feedback by hand: each block is told the output error through a random matrix of its own."""
     error = (model(x).softmax(1) - functional.one_hot(y, CLASSES)).detach()
     h = model.embed(x)
     surrogate = (h * (error @ feedback[0])).sum()
     for matrix, block in zip(feedback, model.blocks, strict=True):
-        h = block(h.detach() if cut else h)
+        h = block(h.detach() if detach else h)
         surrogate = surrogate + (h * (error @ matrix)).sum()
-    logits = model.head(model.out_ln(h.detach() if cut else h))
+    logits = model.head(model.out_ln(h.detach() if detach else h))
     ((surrogate + functional.cross_entropy(logits, y, reduction="sum")) / len(x)).backward()
 
 

@@ -64,7 +64,7 @@ def paper_steps(model: str) -> int:
     return sum(_steps(logs) for logs in paper_fleets().values() if logs[0].spec.model == model)
 
 
-def _dear(logs: Sequence[RunLog]) -> float:
+def _expensive(logs: Sequence[RunLog]) -> float:
     return sum(row.time_probe or 0.0 for log in logs for row in log.probes)
 
 
@@ -110,13 +110,13 @@ def paper_section() -> str:
         (
             f"{logs[0].spec.model}{'' if logs[0].spec.terminal_ln else ', no terminal LN'}", str(len(logs)),
             str(logs[0].spec.epochs), f"{_steps(logs):,}", logs[0].header.path or "", f"{start:.0f}",
-            f"{start + _total(logs):.0f}", f"{_dear(logs):.0f}",
+            f"{start + _total(logs):.0f}", f"{_expensive(logs):.0f}",
         )
         for start, logs in zip(_starts(fleets), fleets, strict=True)
     ]  # fmt: skip
-    heads = ("fleet", "runs", "epochs", "run-steps", "path", "from s", "to s", "s in dear probes")
+    heads = ("fleet", "runs", "epochs", "run-steps", "path", "from s", "to s", "s in expensive probes")
     others = ("s", "fleets at work or in the making", "run-steps of ResMLP", "of ViT-Mini")
-    dear, wall = sum(map(_dear, fleets)), paper_seconds()
+    dear, wall = sum(map(_expensive, fleets)), paper_seconds()
     whole = command_seconds()
     took = "" if whole is None else f"{whole:.0f} s in all, "
     return f"""{PAPER}\
@@ -126,12 +126,12 @@ and {paper_steps("vit-mini"):,} of ViT-Mini.
 
 {markdown_table(heads, listed)}
 
-Fleets take turns on the card.
+Fleets take turns on the GPU.
 What was done between the end of one and that of the next:
 
 {markdown_table(others, _stretches(fleets))}
 
-The dear probes took {dear:.0f} s, {share(dear / wall)} of the whole. The rest is training steps, evaluation, per-epoch
+Expensive probes took {dear:.0f} s, {share(dear / wall)} of the whole. The rest is training steps, evaluation, per-epoch
 probes, and building, recording and compiling the fleets.
 
 {provenance_line(fleets[-1][0].header.provenance)}

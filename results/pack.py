@@ -17,13 +17,13 @@ from typing import Any
 import yaml
 
 from creditscope.cli.train import parse_settings
+from creditscope.plans.presets import build_specs, preset
 from creditscope.records import RunLog
 from creditscope.records.labels import labels_of
 from creditscope.records.load import load_logs
 from creditscope.records.log import wall_seconds
 from creditscope.records.table import Table
 from creditscope.studies.reproduce import study
-from creditscope.sweeps.presets import build_specs, preset
 
 
 def pack(raw: Path, folder: Path) -> None:
@@ -112,7 +112,7 @@ def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
         cells.setdefault(log.spec.cell_key, []).append(log)
     labels = labels_of([runs[0].spec for runs in cells.values()])
     table = Table(
-        ("method", "seeds", "planned epochs", "epochs logged", "status", "dear probes at epochs", "matmul"),
+        ("method", "seeds", "planned epochs", "epochs logged", "status", "expensive probes at epochs", "matmul"),
         tuple(
             (
                 label,

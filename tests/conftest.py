@@ -42,8 +42,8 @@ def _reason(report):
 
 @pytest.fixture
 def ahead(monkeypatch):
-    """Every fleet is asked for the next epoch before the last is written down, as on a card."""
-    from creditscope.engine.streams import Streams
+    """Every fleet is asked for the next epoch before the last is written down, as on a GPU."""
+    from creditscope.engine.cuda_streams import Streams
 
     begin = Streams.__init__
 

@@ -20,8 +20,8 @@ _PUBLIC = {
     "load_data": "creditscope.data",
     "load_logs": "creditscope.records.load",
     "log_to": "creditscope.integrations.sink",
-    "specs": "creditscope.sweeps.specs",
-    "train": "creditscope.sweeps.local",
+    "specs": "creditscope.plans.specs",
+    "train": "creditscope.execution.local",
     "watch": "creditscope.scope.watch",
 }
 __all__ = sorted(_PUBLIC)

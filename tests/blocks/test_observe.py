@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from cases.models import batch_of, params_of, resmlp, stream, task_of, vit
+from cases.models import batch_of, params_of, resmlp, seeded_generator, task_of, vit
 from torch.nn import functional
 
 from creditscope.blocks import Batch, observe
@@ -42,7 +42,7 @@ def test_references_do_not_depend_on_the_size_of_the_batch():
 def test_delivered_is_what_the_rule_delivers(rule):
     model, batch, rule = resmlp(), batch_of((5,), 4), build_rule(rule)
     task, params = task_of(model, batch.x), params_of(model)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     seen = observe(task, params, rule, feedback, batch)
     wanted = rule.deliver(task, params, feedback, batch)
     assert all(torch.equal(a, b) for a, b in zip(seen.delivered, wanted, strict=True))

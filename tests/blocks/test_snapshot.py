@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from cases.models import batch_of, cross_entropy, params_of, resmlp, stream, task_of
+from cases.models import batch_of, cross_entropy, params_of, resmlp, seeded_generator, task_of
 from torch.nn import functional
 
 from creditscope.blocks import Snapshot, observe
@@ -20,7 +20,7 @@ def snapshot(rule="dfa", **changes):
         "params": params,
         "init": params_of(resmlp(seed=9)),
         "rule": built,
-        "feedback": built.init(task, params, stream()) if built else {},
+        "feedback": built.init(task, params, seeded_generator()) if built else {},
         "probe": probe,
         "batch": 3,
         "view": "flat",
@@ -35,18 +35,18 @@ def test_the_probe_is_seen_in_batches_and_joined():
     assert [len(b.x) for b in shot.batches] == [3, 3, 1]
     whole = observe(shot.task, shot.params, shot.rule, shot.feedback, shot.probe)
     for name in ("states", "branches", "references", "delivered"):
-        for joined, once in zip(getattr(shot.seen, name), getattr(whole, name), strict=True):
+        for joined, once in zip(getattr(shot.observation, name), getattr(whole, name), strict=True):
             np.testing.assert_allclose(joined, once, rtol=1e-12, atol=1e-15)
     for name in ("error", "logits", "loss"):
-        np.testing.assert_allclose(getattr(shot.seen, name), getattr(whole, name), rtol=1e-12)
-    assert shot.seen is shot.seen
-    assert shot.delivered is shot.seen.delivered
+        np.testing.assert_allclose(getattr(shot.observation, name), getattr(whole, name), rtol=1e-12)
+    assert shot.observation is shot.observation
+    assert shot.delivered is shot.observation.delivered
 
 
 def test_looking_works_without_and_with_gradients_switched_on():
     with torch.no_grad():
-        off = snapshot().seen
-    on = snapshot().seen
+        off = snapshot().observation
+    on = snapshot().observation
     assert all(torch.equal(a, b) for a, b in zip(off.references, on.references, strict=True))
     assert not any(h.requires_grad for h in on.states)
 
@@ -69,8 +69,8 @@ def test_gradients_of_somebody_elses_backward_come_first():
 def test_the_loss_of_the_tail_is_the_loss():
     shot = snapshot()
     for level in range(4):
-        got = shot.tail_loss(level, shot.seen.states[level], shot.probe.y)
-        np.testing.assert_allclose(got, shot.seen.loss, rtol=1e-12)
+        got = shot.tail_loss(level, shot.observation.states[level], shot.probe.y)
+        np.testing.assert_allclose(got, shot.observation.loss, rtol=1e-12)
 
 
 def test_the_losses_of_all_tails_are_found_once_and_in_the_runs_own_dtype(monkeypatch):
@@ -80,7 +80,7 @@ def test_the_losses_of_all_tails_are_found_once_and_in_the_runs_own_dtype(monkey
     assert shot.tail_losses is once
     for loss in once:
         assert loss.dtype == torch.float32
-        np.testing.assert_allclose(loss, shot.seen.loss, rtol=1e-5)
+        np.testing.assert_allclose(loss, shot.observation.loss, rtol=1e-5)
 
 
 def test_the_spread_of_the_feedback_is_that_of_the_initial_weights_in_every_dtype():
@@ -98,9 +98,9 @@ def test_the_spread_of_the_feedback_is_that_of_the_initial_weights_in_every_dtyp
 
 def test_the_tail_is_computed_in_the_dtype_asked_for():
     shot = snapshot()
-    rough = shot.tail_loss(1, shot.seen.states[1], shot.probe.y, torch.float32)
+    rough = shot.tail_loss(1, shot.observation.states[1], shot.probe.y, torch.float32)
     assert rough.dtype == torch.float32
-    np.testing.assert_allclose(rough, shot.seen.loss, rtol=1e-4)
+    np.testing.assert_allclose(rough, shot.observation.loss, rtol=1e-4)
 
 
 def test_another_dtype_is_cast_once_and_only_numbers_are():
@@ -112,7 +112,7 @@ def test_another_dtype_is_cast_once_and_only_numbers_are():
     assert shot is shot.in_dtype(torch.float64)
     assert single.probe.x.dtype == single.train.x.dtype == single.feedback["B.0"].dtype == torch.float32
     assert single.probe.y.dtype == torch.int64
-    np.testing.assert_allclose(single.seen.logits, shot.seen.logits, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(single.observation.logits, shot.observation.logits, rtol=1e-3, atol=1e-4)
 
 
 def test_the_cast_itself_runs_once(monkeypatch):
@@ -120,7 +120,7 @@ def test_the_cast_itself_runs_once(monkeypatch):
     real = Snapshot._cast
     monkeypatch.setattr(Snapshot, "_cast", lambda self, dtype: casts.append(dtype) or real(self, dtype))
     for level in (0, 1, 2):
-        shot.tail_loss(level, shot.seen.states[level], shot.probe.y, torch.float32)
+        shot.tail_loss(level, shot.observation.states[level], shot.probe.y, torch.float32)
     assert casts == [torch.float32]
 
 
@@ -157,5 +157,5 @@ def test_what_is_not_known_is_not_measured(ask, message):
 
 def test_the_task_loss_never_holds_a_penalty():
     shot = snapshot()
-    wanted = cross_entropy(shot.seen.logits, shot.probe.y)
-    assert torch.equal(shot.seen.loss, wanted)
+    wanted = cross_entropy(shot.observation.logits, shot.probe.y)
+    assert torch.equal(shot.observation.loss, wanted)

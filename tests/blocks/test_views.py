@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from cases.models import stream
+from cases.models import seeded_generator
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +12,7 @@ from creditscope.errors import BadInput
 
 
 def tokens(seed=0):
-    return torch.randn(2, 5, 3, generator=stream(seed), dtype=torch.float64)
+    return torch.randn(2, 5, 3, generator=seeded_generator(seed), dtype=torch.float64)
 
 
 def test_each_view_of_a_state():
@@ -33,7 +33,7 @@ def test_signals_are_viewed_alike_but_for_the_mean_which_is_a_sum():
 @given(st.integers(0, 99))
 def test_moving_the_mean_changes_a_linear_loss_by_the_signal_of_the_mean(seed):
     h, g = tokens(seed), tokens(seed + 100)
-    v = torch.randn(2, 3, generator=stream(seed + 200), dtype=torch.float64)
+    v = torch.randn(2, 3, generator=seeded_generator(seed + 200), dtype=torch.float64)
     moved = h + v[:, None]
     np.testing.assert_allclose(view_state(moved, "mean") - view_state(h, "mean"), v, rtol=1e-9, atol=1e-12)
     change = (g * (moved - h)).sum((1, 2))

@@ -8,13 +8,13 @@ from cases import by_hand
 
 from creditscope.data import Dataset, synthetic
 from creditscope.data.dataset import Splits, make_dataset
-from creditscope.data.order import epoch_crops, epoch_order, random_targets, stream
+from creditscope.data.order import epoch_crops, epoch_order, random_targets, seeded_generator
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
+from creditscope.execution.local import Quiet
+from creditscope.execution.turns import TrainContext
 from creditscope.models import ResMLP
 from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
-from creditscope.sweeps.local import Quiet
-from creditscope.sweeps.turns import Workshop
 
 CPU = torch.device("cpu")
 EPOCHS = 4
@@ -62,7 +62,7 @@ def spec(method: str, data: Dataset | None = None, seed: int = 1, lr: float = 0.
     return engine_spec(method, data=data.spec, classes=data.classes, seed=seed, **(fields | changes))
 
 
-def workshop(folder, heard=None, **changes) -> Workshop:
+def context(folder, heard=None, **changes) -> TrainContext:
     """Where fleets are trained on a CPU; ``heard`` is told of every row."""
     fields = {
         "folder": folder,
@@ -74,7 +74,7 @@ def workshop(folder, heard=None, **changes) -> Workshop:
         "note": print,
         "resume": False,
     }
-    return Workshop(**(fields | changes))
+    return TrainContext(**(fields | changes))
 
 
 def fleet(specs, data: Dataset | None = None, factory=default_model) -> Fleet:
@@ -90,7 +90,7 @@ def trained(specs, epochs: int = EPOCHS, data: Dataset | None = None) -> tuple[F
 def initial(run: RunSpec, data: Dataset) -> dict[str, torch.Tensor]:
     """The run's parameters before training, from its seed alone."""
     with torch.random.fork_rng():
-        torch.manual_seed(stream(run.seed, "init").initial_seed())
+        torch.manual_seed(seeded_generator(run.seed, "init").initial_seed())
         model = ResMLP(data.spec.shape, data.classes, run.width, run.depth, run.terminal_ln)
     return {name: p.detach().to(getattr(torch, run.dtype)) for name, p in model.named_parameters()}
 

@@ -21,9 +21,9 @@ from creditscope.data.mosaic import decode_mosaic
 from creditscope.data.npz import read_npz
 from creditscope.engine.checkpoint import encode_checkpoint, read_checkpoint, saved_epoch
 from creditscope.errors import CreditscopeError
+from creditscope.plans.spec_file import read_spec
 from creditscope.records import LogWriter
 from creditscope.records.load import load_logs, read_file
-from creditscope.sweeps.spec_file import read_spec
 
 TESTS = Path(__file__).parents[1]
 CRASHERS = TESTS / "cases" / "crashers"

@@ -45,7 +45,7 @@ def batch_of(shape: tuple[int, ...], classes: int, n: int = 3, seed: int = 1) ->
     return Batch(x, torch.randint(classes, (n,), generator=generator))
 
 
-def stream(seed: int = 7) -> torch.Generator:
+def seeded_generator(seed: int = 7) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 

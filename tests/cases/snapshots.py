@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, stream, task_of, vit
+from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, seeded_generator, task_of, vit
 from torch import nn
 
 from creditscope.blocks import Batch, CreditRule, Snapshot
@@ -28,8 +28,8 @@ def snapshot_of(
     probe, train, fit, test = (Batch(b.x.to(dtype), b.y) for b in drawn)
     task = task_of(model, probe.x[:2], where)
     init = {name: p + 0.1 for name, p in params.items()}
-    feedback = rule.init(task, init, stream()) if rule is not None else {}
-    generator = stream(11)
+    feedback = rule.init(task, init, seeded_generator()) if rule is not None else {}
+    generator = seeded_generator(11)
     update = {name: torch.randn(p.shape, generator=generator).to(p) for name, p in params.items()}
     return Snapshot(
         task=task,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from creditscope.data import load_data
+from creditscope.plans.grid import expand
+from creditscope.plans.spec_file import read_spec
 from creditscope.records import RunSpec
-from creditscope.sweeps.grid import expand
-from creditscope.sweeps.spec_file import read_spec
 
 TINY = """\
 preset: demo

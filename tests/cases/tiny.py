@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from creditscope.plans.presets import PRESETS, Preset
 from creditscope.records import OptimiserSpec, ProbeSpec
-from creditscope.sweeps.presets import PRESETS, Preset
 
 FIELDS = {
     "width": 12,

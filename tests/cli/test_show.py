@@ -29,7 +29,7 @@ def call(*arguments):
 
 def test_what_the_run_is_and_how_it_ended(log):
     text = call(log).stdout
-    for part in ("dfa-rms+pen0.01", "seed 7", "resmlp", "9.9", "stopped: lost: growth", "1 dear probe"):
+    for part in ("dfa-rms+pen0.01", "seed 7", "resmlp", "9.9", "stopped: lost: growth", "1 expensive probe"):
         assert part in text
 
 

@@ -6,24 +6,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from creditscope.data.order import epoch_crops, epoch_order, random_targets, stream
+from creditscope.data.order import epoch_crops, epoch_order, random_targets, seeded_generator
 from creditscope.errors import BadInput
 
 
 def test_stream_seed_is_the_documented_one():
     for seed, name, index in ((42, "order", 0), (0, "init", 3), (-1, "probe", 7)):
         digest = hashlib.sha256(f"{seed}/{name}/{index}".encode()).hexdigest()
-        assert stream(seed, name, index).initial_seed() == int(digest[:16], 16) % 2**63
+        assert seeded_generator(seed, name, index).initial_seed() == int(digest[:16], 16) % 2**63
 
 
 def test_streams_differ_by_seed_name_and_index_and_repeat():
     def draw(*key):
-        return tuple(torch.rand(4, generator=stream(*key)).tolist())
+        return tuple(torch.rand(4, generator=seeded_generator(*key)).tolist())
 
     keys = [(s, n, i) for s in (1, 11) for n in ("init", "order", "feedback") for i in (0, 1, 11)]
     assert len({draw(*key) for key in keys}) == len(keys)
     assert draw(1, "init", 0) == draw(1, "init", 0)
-    assert stream(1, "init", 0).device.type == "cpu"
+    assert seeded_generator(1, "init", 0).device.type == "cpu"
 
 
 def test_streams_leave_the_global_generator_alone():

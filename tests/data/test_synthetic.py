@@ -3,15 +3,15 @@ import pytest
 import torch
 from scipy import stats
 
-from creditscope.data.order import stream
+from creditscope.data.order import seeded_generator
 from creditscope.data.synthetic import synthetic
 from creditscope.errors import BadInput
 
 
 def test_labels_are_the_teachers_by_a_plain_loop():
     data = synthetic(n_train=20, n_test=7, dim=5, classes=3, seed=4)
-    hidden = torch.randn(64, 5, generator=stream(4, "teacher", 0), dtype=torch.float64).numpy() / np.sqrt(5)
-    readout = torch.randn(3, 64, generator=stream(4, "teacher", 1), dtype=torch.float64).numpy() / 8.0
+    hidden = torch.randn(64, 5, generator=seeded_generator(4, "teacher", 0), dtype=torch.float64).numpy() / np.sqrt(5)
+    readout = torch.randn(3, 64, generator=seeded_generator(4, "teacher", 1), dtype=torch.float64).numpy() / 8.0
     for x, y in zip(data.x_train.double().numpy(), data.y_train.tolist(), strict=True):
         logits = [sum(v * np.tanh(np.dot(w, x)) for v, w in zip(row, hidden, strict=True)) for row in readout]
         assert int(np.argmax(logits)) == y

@@ -40,7 +40,7 @@ def page_line(what):
 
 
 def test_a_card_ratio_against_plain_json():
-    found = json.loads((FILES / "card-h200.json").read_text())["results"]
+    found = json.loads((FILES / "gpu-h200.json").read_text())["results"]
     here = [row for row in found if row["runs"] == 128 and row["matmul"] == "tf32"]
     best = max(row["plain_one"] / row["fleet"] for row in here)
     _, _, measured, word, _ = page_line("GPU, 128 runs, tf32: plain loop (one AdamW)/fleet")

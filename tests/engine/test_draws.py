@@ -18,7 +18,7 @@ def test_batches_follow_the_runs_own_order():
         draws.begin(epoch)
         orders = [epoch_order(run.seed, epoch, 60, 12) for run in runs]
         for step in range(draws.steps):
-            x, y = draws.deal()
+            x, y = draws.next_batch()
             for run, order in enumerate(orders):
                 assert torch.equal(x[run], features().x_train[order[step]].double())
                 assert torch.equal(y[run], features().y_train[order[step]])
@@ -27,7 +27,7 @@ def test_batches_follow_the_runs_own_order():
 def test_every_sample_once_an_epoch():
     draws = Draws([spec("bp", batch=12)], features())
     draws.begin(3)
-    seen = torch.cat([draws.deal().x[0] for _ in range(draws.steps)])
+    seen = torch.cat([draws.next_batch().x[0] for _ in range(draws.steps)])
     assert torch.equal(seen.sort(0).values, features().x_train.double().sort(0).values)
 
 
@@ -42,10 +42,10 @@ def test_random_targets_are_fixed_and_the_runs_own():
 
 def test_runs_of_one_seed_share_a_draw_but_not_their_targets():
     runs = [spec("bp", images(), seed=s, augment="crop4+flip", targets=t) for s, t in ((1, "labels"), (1, "random"))]
-    x, y = Draws(runs, images()).deal()
+    x, y = Draws(runs, images()).next_batch()
     assert torch.equal(x[0], x[1])
     assert not torch.equal(y[0], y[1])
-    alone, _ = Draws(runs[1:], images()).deal()
+    alone, _ = Draws(runs[1:], images()).next_batch()
     assert torch.equal(alone[0], x[1])
 
 
@@ -57,7 +57,7 @@ def test_crops_are_those_of_the_runs_stream():
     order = epoch_order(3, 2, 64, run.batch)
     padded = pad_images(images().x_train, images().mean)
     for step in range(draws.steps):
-        x = draws.deal().x[0]
+        x = draws.next_batch().x[0]
         for at, image in enumerate(order[step]):
             top, left = int(down[step, at]), int(right[step, at])
             crop = padded[image][:, top : top + 4, left : left + 4]

@@ -7,8 +7,8 @@ from cases.fleets import spec
 from creditscope.engine import estimate as module
 from creditscope.engine.estimate import Estimate, estimate
 from creditscope.engine.loop import FleetLoop
+from creditscope.execution.local import Quiet
 from creditscope.records import ProbeSpec, RunLog
-from creditscope.sweeps.local import Quiet
 
 FEW = {"n": 8, "batch": 8, "redraws": 3, "directions": 2}
 
@@ -34,9 +34,9 @@ def test_each_part_is_its_unit_times_its_count(monkeypatch):
 
 
 @pytest.mark.parametrize("dear", [None, (), (0, 3)])
-def test_dear_probes_are_counted_as_the_loop_takes_them(tmp_path, dear):
+def test_expensive_probes_are_counted_as_the_loop_takes_them(tmp_path, dear):
     runs = [spec(m, probe=ProbeSpec(**FEW, dear=dear)) for m in ("bp", "bp@frozen")]
     fleet = fleets.fleet(runs)
-    counted = [module._dear_count(fleet, run, fleets.EPOCHS) for run in range(2)]
+    counted = [module._expensive_count(fleet, run, fleets.EPOCHS) for run in range(2)]
     FleetLoop(fleet, tmp_path, lambda header, row: None, Quiet()).run(resume=False)
     assert counted == [len(RunLog.read(tmp_path / f"{one.run_id}.jsonl").probes) for one in fleet.specs]

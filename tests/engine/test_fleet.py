@@ -8,7 +8,7 @@ import torch
 from cases import fleets
 from cases.fleets import METHODS, features, images, spec
 
-from creditscope.data.order import epoch_order, stream
+from creditscope.data.order import epoch_order, seeded_generator
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.traced import Traced
 
@@ -103,7 +103,7 @@ def test_feedback_follows_from_the_seed():
     made = fleets.fleet(mixed())
     for run, one in enumerate(made.specs):
         if one.rule == "dfa":
-            generator = stream(one.seed, "feedback")
+            generator = seeded_generator(one.seed, "feedback")
             for level in range(3):
                 drawn = torch.randn(3, 6, generator=generator, dtype=torch.float64) / 3**0.5
                 torch.testing.assert_close(made.feedback_of(run)[f"B.{level}"], drawn)
@@ -206,7 +206,7 @@ def test_a_fleet_goes_when_its_last_user_does(epochs):
     """Its memory must be there for the next fleet at once, not when the collector comes by: traced or not."""
     made, _ = fleets.trained([spec("bp", epochs=epochs)], epochs=1)
     assert isinstance(made._assign[0], Traced) == (epochs == 400)
-    made.evaluate(), made.look()
+    made.evaluate(), made.observe()
     gone = weakref.ref(made)
     gc.disable()
     try:

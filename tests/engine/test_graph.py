@@ -10,8 +10,8 @@ from cases.fleets import features, images, spec
 from creditscope.engine import graph
 from creditscope.engine.checkpoint import FleetState, read_checkpoint, restore
 from creditscope.engine.fleet import Fleet
+from creditscope.execution.local import train
 from creditscope.records import ProbeSpec
-from creditscope.sweeps.local import train
 
 RUNS = [
     spec(method, images(), seed=seed, augment="crop4+flip", targets=targets, dtype="float32")

@@ -61,7 +61,7 @@ def test_the_order_is_total():
 
 def test_no_gradient_is_formed_of_what_trains_in_no_run():
     fleet = made()
-    dealt = fleet.draws.deal()
+    dealt = fleet.draws.next_batch()
     for at, group in enumerate(fleet.groups):
         grads = fleet.assign(at, *dealt)
         assert all(group.start <= start < group.stop for _, start in grads)

@@ -1,4 +1,4 @@
-"""The loop: what stands in a log, when the dear set is measured, and that one run's end is not another's."""
+"""The loop: what stands in a log, when the expensive set is measured, and that one run's end is not another's."""
 
 import hashlib
 import json
@@ -18,9 +18,9 @@ from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop
 from creditscope.engine.step import schedule_factor
 from creditscope.errors import BadFile, CannotWrite
+from creditscope.execution.local import Quiet
 from creditscope.probes.functional.movement import movements
 from creditscope.records import ProbeSpec, RunLog
-from creditscope.sweeps.local import Quiet
 
 
 def loop(folder, specs, on_row=lambda header, row: None, resume=False):
@@ -72,7 +72,7 @@ def test_the_feedback_hash_is_of_the_matrices(logs):
     assert logs["dfa-rms@frozen"].spec.feedback.hash == digest.hexdigest()
 
 
-def test_dear_rows_on_schedule_and_at_the_last_epoch_only_for_a_baseline(logs):
+def test_expensive_rows_on_schedule_and_at_the_last_epoch_only_for_a_baseline(logs):
     dear = {method: [row.epoch for row in log.probes] for method, log in logs.items()}
     assert dear == {method: [4] if method.endswith("@frozen") else [0, 2, 4] for method in METHODS}
 
@@ -317,7 +317,7 @@ def test_checkpoints_are_not_written_more_often_than_said(tmp_path, monkeypatch)
 
 
 def test_what_is_written_down_after_the_next_epoch_was_trained_is_the_same(tmp_path):
-    """As on a card, which is asked for the next epoch first: rows, probes and checkpoints are of their own epoch."""
+    """As on a GPU, which is asked for the next epoch first: rows, probes and checkpoints are of their own epoch."""
     runs = [spec(m, probe=ProbeSpec(n=16, batch=6, dear=(0, 1, 2), redraws=3, directions=2)) for m in METHODS]
     folders = tmp_path / "ahead", tmp_path / "in turn"
     for folder in folders:
@@ -337,7 +337,7 @@ def test_what_is_written_down_after_the_next_epoch_was_trained_is_the_same(tmp_p
         assert all(torch.equal(ours[0][name], theirs[0][name]) for name in theirs[0])
 
 
-class Beside:
+class RelatedRuns:
     """A pool of one thread that tells what it was given."""
 
     def __init__(self):
@@ -357,11 +357,11 @@ def written_beside(folder, specs, saves):
 
 
 def test_checkpoints_written_beside_the_training_are_those_written_at_once(tmp_path, monkeypatch):
-    """As on a card: each is the state at its own boundary, though training has gone on."""
+    """As on a GPU: each is the state at its own boundary, though training has gone on."""
     monkeypatch.setattr(loop_module, "CHECKPOINT_SECONDS", 0.0)
     for kind in ("beside", "at-once"):
         (tmp_path / kind).mkdir()
-    saves = Beside()
+    saves = RelatedRuns()
     written_beside(tmp_path / "beside", RUNS, saves)
     assert saves.given == [1, 2, 3, 4]
     loop(tmp_path / "at-once", RUNS)

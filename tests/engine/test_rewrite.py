@@ -6,7 +6,7 @@ from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
-from creditscope.engine.rewrite import LONG, simplify, suit_card
+from creditscope.engine.rewrite import LONG, simplify, suit_gpu
 
 
 def drawn(*shape):
@@ -88,7 +88,7 @@ def test_a_long_sum_of_products_is_cut_until_it_fills_a_card(runs, length, parts
     def function(g, x):
         return torch.bmm(g.transpose(1, 2), x)
 
-    cut = suit_card(simplify(make_fx(function)(g, x)))
+    cut = suit_gpu(simplify(make_fx(function)(g, x)))
     shapes = []
     aten = torch.ops.aten
 

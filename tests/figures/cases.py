@@ -20,7 +20,7 @@ from creditscope.records.rows import Cosines, Gamma, Norms, NullTest, Rho
 
 DEPTH = 4
 SEEDS = (42, 123, 456)
-DEAR = (0, 1, 2, 3, 5, 10, 20, 30, 50)
+EXPENSIVE = (0, 1, 2, 3, 5, 10, 20, 30, 50)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def run(
         epochs: Epochs planned.
         shape: How it behaves; that of the method by default.
         stop: Epoch at which it was killed.
-        probes: Whether it has dear probes.
+        probes: Whether it has expensive probes.
         fields: Other fields of the spec.
     """
     shape = shape or SHAPES[method]
@@ -94,7 +94,7 @@ def run(
     spec = engine_spec(method, **(known | fields))
     last = epochs if stop is None else stop
     rows = tuple(_row(shape, epoch, epochs, seed) for epoch in range(last + 1))
-    dear = sorted({epoch for epoch in (*DEAR, epochs) if epoch <= last}) if probes else []
+    dear = sorted({epoch for epoch in (*EXPENSIVE, epochs) if epoch <= last}) if probes else []
     end = EndRow(status="finished", epoch=last, test_accuracy=rows[-1].test_accuracy) if stop is None else None
     probed = tuple(_probe(shape, epoch, seed) for epoch in dear)
     return RunLog(f"{spec.run_id}.jsonl", HeaderRow(spec=spec), rows, probed, end)

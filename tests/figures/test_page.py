@@ -5,7 +5,7 @@ from figures.cases import Shape, audit_suite, foreign, penalty_suite, run, runs,
 from figures.layout import clipped, misplaced_captions, overlapping, problems, smallest_type, words
 
 from creditscope.figures import draw_figure
-from creditscope.figures.hero_words import QUADRANTS
+from creditscope.figures.hero_text import QUADRANTS
 from creditscope.figures.page import fit, pretty, text_width, wrap
 from creditscope.figures.style import styled
 

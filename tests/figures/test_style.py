@@ -1,6 +1,6 @@
 """Looks that can be told apart without colour, and the published colours where they are due."""
 
-from creditscope.figures.style import BLUE, ORANGE, RED, family, ladder, looks
+from creditscope.figures.style import BLUE, ORANGE, RED, family, ladder, line_styles
 from creditscope.figures.table import Series
 
 MANY = [
@@ -11,20 +11,20 @@ MANY = [
 
 
 def test_the_first_of_each_family_wears_its_colour():
-    chosen = looks(MANY)
+    chosen = line_styles(MANY)
     assert (chosen["bp"].color, chosen["bp"].marker) == (BLUE, "o")
     assert (chosen["fa-block"].color, chosen["fa-block"].marker) == (ORANGE, "s")
     assert (chosen["dfa-rms"].color, chosen["dfa-rms"].marker) == (RED, "D")
 
 
 def test_series_differ_in_marker_and_not_only_in_colour():
-    chosen = looks(MANY)
+    chosen = line_styles(MANY)
     assert len({look.marker for look in chosen.values()}) == len(MANY)
     assert len({look.color for look in chosen.values()}) == len(MANY)
 
 
 def test_baselines_of_one_figure_differ_too():
-    chosen = looks([Series(f"twin {i}", "dfa", "baseline") for i in range(6)])
+    chosen = line_styles([Series(f"twin {i}", "dfa", "baseline") for i in range(6)])
     assert len({look.marker for look in chosen.values()}) == 6
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases.models import batch_of, params_of, resmlp, stream, task_of, vit
+from cases.models import batch_of, params_of, resmlp, seeded_generator, task_of, vit
 from cases.snapshots import mlp_snapshot, snapshot_of
 from torch import Tensor, nn
 from torch.nn import functional
@@ -34,7 +34,7 @@ def test_feedback_alignment_with_the_weights_as_feedback_is_backprop(model: nn.M
     snapshot = snapshot_of(model, rule, shape, classes, view="flat")
     weights = {name: snapshot.params[f"{name.removeprefix('B.')}.weight"] for name in snapshot.feedback}
     aligned = replace(snapshot, feedback=weights)
-    for c, g in zip(aligned.delivered, aligned.seen.references, strict=True):
+    for c, g in zip(aligned.delivered, aligned.observation.references, strict=True):
         assert torch.allclose(c, g, rtol=1e-12, atol=1e-14)
     for name, grad in aligned.rule_grads.items():
         assert torch.allclose(grad, aligned.bp_grads[name], rtol=1e-10, atol=1e-14), name
@@ -64,9 +64,9 @@ def outside(matrix: Tensor, rows: Tensor) -> float:
 def test_dfa_from_zero_keeps_every_weight_in_the_span_of_its_feedback() -> None:
     model = DeepLinear(width=12, depth=3, outputs=3).double()
     params = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
-    x, target = (torch.randn(40, k, generator=stream(k), dtype=torch.float64) for k in (7, 3))
+    x, target = (torch.randn(40, k, generator=seeded_generator(k), dtype=torch.float64) for k in (7, 3))
     task = Task.of(Blocks.of(model), squared_error, x[:2])
-    feedback = DirectFeedback().init(task, params, stream())
+    feedback = DirectFeedback().init(task, params, seeded_generator())
     for _ in range(60):
         grads = DirectFeedback().assign(task, params, feedback, Batch(x, target), None).grads
         params = {name: p - 0.05 * grads[name] for name, p in params.items()}
@@ -107,7 +107,7 @@ class TwoLayers(nn.Module):
 
 def train_linear_map(seed: int) -> tuple[list[float], tuple[Tensor, Tensor]]:
     """Angles in degrees before and after 100 steps, and the cosines once the targets are the outputs."""
-    generator = stream(seed)
+    generator = seeded_generator(seed)
     model = TwoLayers().double()
 
     def uniform(like: Tensor, bound: float) -> Tensor:
@@ -173,8 +173,8 @@ def test_behind_a_terminal_layer_norm_the_gradient_shrinks_as_the_stream_grows()
 def test_the_spread_of_the_fresh_feedback_null_follows_from_error_and_gradient() -> None:
     snapshot = mlp_snapshot("dfa", n=200, width=64, inputs=5)
     got = FeedbackNull(999).measure(snapshot).values["null"]
-    e = snapshot.seen.error / snapshot.seen.error.norm(dim=1, keepdim=True)
-    for level, reference in enumerate(snapshot.seen.references):
+    e = snapshot.observation.error / snapshot.observation.error.norm(dim=1, keepdim=True)
+    for level, reference in enumerate(snapshot.observation.references):
         g = reference / reference.norm(dim=1, keepdim=True)
         common = torch.einsum("nc,nd->cd", e, g) / len(e)
         assert got.sd[level] == pytest.approx(float(common.norm()) / 8, rel=0.1)  # √64
@@ -185,7 +185,7 @@ def test_the_spread_of_the_fresh_feedback_null_follows_from_error_and_gradient()
 def test_rho_tends_to_the_norm_weighted_cosine(rule) -> None:
     snapshot = snapshot_of(resmlp(width=12), rule, (5,), 4, n=100)
     rho = RhoProbe(100).measure(snapshot).values["rho"]
-    for level, (c, g) in enumerate(zip(snapshot.delivered, snapshot.seen.references, strict=True)):
+    for level, (c, g) in enumerate(zip(snapshot.delivered, snapshot.observation.references, strict=True)):
         limit = float((c * g).sum() / (c.square().sum() * g.square().sum()).sqrt())
         assert rho.credit[level] == pytest.approx(limit, abs=0.03)
 
@@ -202,7 +202,7 @@ def test_the_drift_law(batch: int) -> None:
 
 
 def test_torchs_self_cosine_of_tiny_vectors_is_one_hundredth() -> None:
-    vectors = torch.randn(20, 256, generator=stream(), dtype=torch.float64)
+    vectors = torch.randn(20, 256, generator=seeded_generator(), dtype=torch.float64)
     vectors = vectors / vectors.norm(dim=1, keepdim=True) * 1e-9
     np.testing.assert_allclose(functional.cosine_similarity(vectors, vectors), 0.01, rtol=1e-9)
     np.testing.assert_allclose(cosines(vectors, vectors)[0], 1, rtol=1e-14)
@@ -215,10 +215,10 @@ def test_the_reference_net_starts_where_the_recipe_says() -> None:
         torch.manual_seed(seed)
         model = ResMLP((3, 32, 32), 10, width=256, depth=4)
         # Another seed than the weights': one seed for both would correlate them (‖h_0‖ reads 14).
-        x = torch.randn(256, 3, 32, 32, generator=stream(1000 + seed))
-        y = torch.randint(10, (256,), generator=stream(2000 + seed))
+        x = torch.randn(256, 3, 32, 32, generator=seeded_generator(1000 + seed))
+        y = torch.randint(10, (256,), generator=seeded_generator(2000 + seed))
         snapshot = snapshot_of(model, Backprop(), (3, 32, 32), 10)
-        seen = replace(snapshot, probe=Batch(x, y)).seen
+        seen = replace(snapshot, probe=Batch(x, y)).observation
         hidden = norm_stats(torch.stack([vector_norms(h) for h in seen.states])).median
         ratios = [
             float((vector_norms(f) / vector_norms(h)).median())

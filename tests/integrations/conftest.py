@@ -23,7 +23,7 @@ CHANGES = {
 
 @pytest.fixture(scope="session")
 def logs(tmp_path_factory):
-    """Two runs of four epochs, with dear probes at epochs 0, 3 and 4."""
+    """Two runs of four epochs, with expensive probes at epochs 0, 3 and 4."""
     specs = cs.specs(["dfa-rms", "bp@frozen"], data="synthetic", seeds=[1], changes=CHANGES)
     return cs.train(specs, tmp_path_factory.mktemp("runs"), device="cpu")
 

@@ -34,5 +34,5 @@ def test_the_end_is_in_every_line():
 def test_an_epoch_row_replaces_its_epoch_and_a_probe_row_joins_it():
     for row, kept in ((epoch(1), [0]), (probe(1), [0, 1]), (epoch(0), []), (epoch(2), [0, 1])):
         made = table()
-        made.cut(row)
+        made.truncate(row)
         assert sorted(made.epochs) == kept

@@ -1,6 +1,6 @@
 import pytest
 
-from creditscope.lint.words import like_cosine, like_epsilon, like_feedback, like_gradient, like_norm, parts
+from creditscope.lint.text import like_cosine, like_epsilon, like_feedback, like_gradient, like_norm, parts
 
 
 def test_parts_split_camel_and_snake_case():

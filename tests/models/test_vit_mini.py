@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from cases.by_autograd import embed
-from cases.models import batch_of, params_of, stream, vit
+from cases.models import batch_of, params_of, seeded_generator, vit
 from torch import nn
 from torch.nn import functional
 
@@ -45,7 +45,7 @@ def test_images_need_not_be_square():
 def test_attention_equals_scaled_dot_product_attention(heads):
     torch.manual_seed(0)
     attention = ViTMini((1, 8, 8), 2, width=8, depth=1, heads=heads).double().blocks[0].branch.attention
-    h = torch.randn(3, 5, 8, generator=stream(), dtype=torch.float64)
+    h = torch.randn(3, 5, 8, generator=seeded_generator(), dtype=torch.float64)
     q, k, v = (
         linear(h).unflatten(2, (heads, 8 // heads)).transpose(1, 2)
         for linear in (attention.query, attention.key, attention.value)
@@ -74,7 +74,7 @@ def test_a_block_is_a_pre_norm_encoder_layer():
         ]
         for theirs, ours in pairs:
             theirs.load_state_dict(ours.state_dict())
-    h = torch.randn(3, 5, 8, generator=stream(), dtype=torch.float64)
+    h = torch.randn(3, 5, 8, generator=seeded_generator(), dtype=torch.float64)
     torch.testing.assert_close(model.blocks[0](h), layer(h), rtol=1e-9, atol=1e-11)
 
 

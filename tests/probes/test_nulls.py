@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases.models import batch_of, stream
+from cases.models import batch_of, seeded_generator
 from cases.snapshots import conv_snapshot, in_run_dtype, mlp_snapshot, snapshot_of, vit_snapshot
 
 from creditscope.blocks import Batch, published_index, view_signal
@@ -30,7 +30,7 @@ def one_by_one(snapshot, name: str, redraws: int):
 
 def by_loop(snapshot, redraws: int) -> tuple[np.ndarray, np.ndarray]:
     """(acting, published), one redraw after the other."""
-    g = [view_signal(v, snapshot.view).numpy() for v in snapshot.seen.references]
+    g = [view_signal(v, snapshot.view).numpy() for v in snapshot.observation.references]
     rows = []
     for feedback in one_by_one(snapshot, "null", redraws):
         signals = snapshot.rule.deliver(snapshot.task, snapshot.params, feedback, snapshot.probe)
@@ -48,7 +48,9 @@ def test_every_redraw_is_what_the_rule_would_have_delivered(method: str) -> None
     snapshot = mlp_snapshot(method)
     acting, published = by_loop(snapshot, 19)
     got = FeedbackNull(19, keep_draws=True).measure(snapshot).values
-    own = [cosine(c.numpy(), g.numpy()) for c, g in zip(snapshot.delivered, snapshot.seen.references, strict=True)]
+    own = [
+        cosine(c.numpy(), g.numpy()) for c, g in zip(snapshot.delivered, snapshot.observation.references, strict=True)
+    ]
     for name, expected in (("null", acting), ("null_published", published)):
         test = got[name]
         assert test.redraws == 19
@@ -69,7 +71,7 @@ def test_the_published_index_is_one_block_off() -> None:
     # Mistake 9: the two indices are different numbers; both are kept, each against its own null.
     snapshot = mlp_snapshot("dfa")
     got = FeedbackNull(9).measure(snapshot).values
-    c, g = snapshot.delivered, snapshot.seen.references
+    c, g = snapshot.delivered, snapshot.observation.references
     expected = [cosine(c[min(level + 1, 3)].numpy(), g[level].numpy()) for level in range(4)]
     np.testing.assert_allclose(got["null_published"].observed, expected, rtol=1e-9)
     assert abs(got["null"].observed[1] - got["null_published"].observed[1]) > 0.01
@@ -135,7 +137,7 @@ def test_on_a_fitted_net_where_float32_loses_the_error_draws_are_in_float64() ->
     snapshot = in_run_dtype(mlp_snapshot("dfa"), torch.float32)
     sure = dict(snapshot.params) | {"head.weight": snapshot.params["head.weight"] * 40}
     sure_of_itself = replace(snapshot, params=sure)
-    right = replace(sure_of_itself, probe=Batch(snapshot.probe.x, sure_of_itself.seen.logits.argmax(1)))
+    right = replace(sure_of_itself, probe=Batch(snapshot.probe.x, sure_of_itself.observation.logits.argmax(1)))
     got = FeedbackNull(9, keep_draws=True).measure(right).values["null"]
     in_float64, _ = by_loop(in_run_dtype(right, torch.float64), 9)
     in_float32, _ = by_loop(right, 9)
@@ -149,7 +151,7 @@ def test_exact_skips_bring_a_random_vector_null() -> None:
     got = FeedbackNull(199).measure(replace(snapshot, params=quiet)).values["null"]
     assert min(got.mean[:3]) > 0.1
     for level in range(3):
-        g = replace(snapshot, params=quiet).seen.references[level].numpy()
+        g = replace(snapshot, params=quiet).observation.references[level].numpy()
         common = np.linalg.norm((g / np.linalg.norm(g, axis=1, keepdims=True)).mean(0))
         assert abs(got.random_vector_mean[level]) < 0.1 * common
         assert got.random_vector_sd[level] == pytest.approx(common / math.sqrt(6), rel=0.2)
@@ -198,7 +200,7 @@ def trained(method: str, steps: int = 150):
     """A small net trained by its own feedback on separable classes: its first blocks align."""
     torch.manual_seed(0)
     rule = build_rule(method)
-    centres = torch.randn(4, 8, generator=stream(0), dtype=torch.float64)
+    centres = torch.randn(4, 8, generator=seeded_generator(0), dtype=torch.float64)
     snapshot = snapshot_of(ResMLP((8,), 4, width=16, depth=3).double(), rule, (8,), 4, n=64)
     params = dict(snapshot.params)
     for step in range(steps):
@@ -228,6 +230,6 @@ def test_direction_is_calibrated_on_a_trained_net_and_has_power() -> None:
 
 def test_wrong_feedback_saved_does_not_pass() -> None:
     snapshot = trained("dfa")
-    wrong = snapshot.rule.init(snapshot.task, snapshot.init, stream(123))
+    wrong = snapshot.rule.init(snapshot.task, snapshot.init, seeded_generator(123))
     p = FeedbackNull(199).measure(replace(snapshot, feedback=wrong)).values["null"].p
     assert min(p) > 0.01

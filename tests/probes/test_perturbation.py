@@ -15,7 +15,7 @@ from creditscope.errors import NotMeasured
 from creditscope.models import ResMLP
 from creditscope.probes import perturbation
 from creditscope.probes.perturbation import NudgeProbe, RhoProbe
-from creditscope.probes.streams import gaussian, stream
+from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.rules import Backprop
 
 
@@ -38,7 +38,7 @@ def test_rho_one_pair_after_the_other() -> None:
     model, (x, y) = resmlp(), snapshot.probe
     got = RhoProbe(3).measure(snapshot).values["rho"]
     for level, h in enumerate(states(model, x)):
-        generator = stream(snapshot.seed, snapshot.epoch, f"rho/{level}")
+        generator = probe_generator(snapshot.seed, snapshot.epoch, f"rho/{level}")
         noise = gaussian((7, 6), generator)
         v = gaussian((7, 3, 6), generator)
         step = 1e-3 * float(np.median(h.norm(dim=1).numpy()))
@@ -50,7 +50,7 @@ def test_rho_one_pair_after_the_other() -> None:
                     float(cross_entropy(tail(model, level, z.unsqueeze(0)), y[i : i + 1]))
                     for z in (h[i], h[i] + step * direction)
                 )
-                signals = (snapshot.delivered[level][i], snapshot.seen.references[level][i], noise[i])
+                signals = (snapshot.delivered[level][i], snapshot.observation.references[level][i], noise[i])
                 rows.append([after - before, *(float(step * direction @ s) for s in signals)])
         expected = np.corrcoef(np.array(rows).T)[0, 1:]
         found = [row[level] for row in (got.credit, got.control, got.random)]
@@ -75,7 +75,7 @@ def test_rho_is_a_norm_weighted_cosine_at_first_order(method: str) -> None:
     snapshot = mlp_snapshot(method, n=64)
     got = RhoProbe(64).measure(snapshot).values["rho"]
     for level in range(4):
-        c, g = snapshot.delivered[level], snapshot.seen.references[level]
+        c, g = snapshot.delivered[level], snapshot.observation.references[level]
         weighted = float((c * g).sum() / (c.square().sum() * g.square().sum()).sqrt())
         assert got.credit[level] == pytest.approx(weighted, abs=4 / math.sqrt(64 * 64))
 
@@ -98,7 +98,7 @@ def test_a_large_float32_stream_is_still_measured_in_float64() -> None:
     snapshot = snapshot_of(model, Backprop(), (5,), 4, n=40)
     assert min(RhoProbe(16).measure(snapshot).values["rho"].control) > 0.98
 
-    h, g = snapshot.seen.states[0], snapshot.seen.references[0]
+    h, g = snapshot.observation.states[0], snapshot.observation.references[0]
     v = torch.randn(40, 32, generator=torch.Generator().manual_seed(1))
     v = v / v.norm(dim=1, keepdim=True)
     with torch.no_grad():
@@ -116,8 +116,8 @@ def test_nudge_one_sample_after_the_other() -> None:
     got = NudgeProbe().measure(snapshot).values["nudge"]
     for level, h in enumerate(states(model, x)):
         size = 1e-2 * float(np.median(h.norm(dim=1).numpy()))
-        noise = gaussian((7, 6), stream(snapshot.seed, snapshot.epoch, f"nudge/{level}"))
-        signals = (snapshot.delivered[level], snapshot.seen.references[level], noise)
+        noise = gaussian((7, 6), probe_generator(snapshot.seed, snapshot.epoch, f"nudge/{level}"))
+        signals = (snapshot.delivered[level], snapshot.observation.references[level], noise)
         expected = []
         for signal in signals:
             moved = torch.stack([a - size * s / s.norm() for a, s in zip(h, signal, strict=True)])
@@ -161,7 +161,7 @@ def test_token_streams_in_every_view(view: str) -> None:
     rho = RhoProbe(32).measure(snapshot).values["rho"]
     assert min(v for v in rho.control if v is not None) > 0.98
     for level in range(3):
-        c, g = (view_signal(s[level], view) for s in (snapshot.delivered, snapshot.seen.references))
+        c, g = (view_signal(s[level], view) for s in (snapshot.delivered, snapshot.observation.references))
         if view == "all" and level == 2:
             c, g = c[:, :8], g[:, :8]  # after the last block only the class token reaches the loss
         if view == "mean" and level == 2:

@@ -46,8 +46,8 @@ def test_a_state_that_is_not_finite_is_found_wherever_it_is(make) -> None:
     for value in (math.nan, math.inf, -math.inf):
         for level in range(snapshot.depth + 1):
             fresh = make("bp")
-            fresh.seen.states[level].flatten()[3] = value
-            fresh.seen.states[-1].flatten()[0] = value
+            fresh.observation.states[level].flatten()[3] = value
+            fresh.observation.states[-1].flatten()[0] = value
             assert fresh.first_broken == level
 
 

@@ -86,7 +86,7 @@ def test_the_most_confident_samples_are_looked_at_alone() -> None:
     params = dict(snapshot.params)
     params["head.weight"] = params["head.weight"] * 25  # p − 1 cancels in fp16 where the output is sure
     sure = replace(snapshot, params=params)
-    sure = replace(sure, probe=Batch(snapshot.probe.x, sure.seen.logits.argmax(1)))
+    sure = replace(sure, probe=Batch(snapshot.probe.x, sure.observation.logits.argmax(1)))
     got = FidelityProbe().measure(sure).values["fidelity"]
     assert got.confident == [0.0] * 3
     assert min(got.median) > 0.5
@@ -143,7 +143,7 @@ def test_drift_of_equal_samples_is_one_and_of_zero_gradients_undefined() -> None
 @pytest.mark.parametrize("view", ["cls", "mean", "all"])
 def test_token_streams_in_every_view(view: str) -> None:
     snapshot = vit_snapshot("bp", view)
-    g = snapshot.seen.references
+    g = snapshot.observation.references
     vectors = {"cls": g[1][:, 0], "mean": g[1].sum(1), "all": g[1].flatten(1)}[view]
     clamp = ClampProbe().measure(snapshot).values["clamp"]
     assert clamp.onset[1] == pytest.approx(np.median(vectors.norm(dim=1).numpy()) / 1e-8)

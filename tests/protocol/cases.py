@@ -23,7 +23,7 @@ SEEDS = (42, 123, 456)
 K = 999
 NULL_SD = 0.02
 N_TEST = 10_000
-DEAR = (0, 1, 2, 3, 5)
+EXPENSIVE = (0, 1, 2, 3, 5)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def run(method: str = "dfa", seed: int = 42, shape: Shape = ALIGNED, epochs: int
     }
     spec = engine_spec(method, **(known | fields))
     rows = tuple(epoch_row(shape, epoch, epochs) for epoch in range(epochs + 1))
-    dear = sorted({epoch for epoch in (*DEAR, epochs) if epoch <= epochs})
+    dear = sorted({epoch for epoch in (*EXPENSIVE, epochs) if epoch <= epochs})
     rng = np.random.default_rng([seed, epochs])
     probes = tuple(probe_row(shape, epoch, rng, keep_draws=epoch == epochs) for epoch in dear)
     end = EndRow(status="finished", epoch=epochs, test_accuracy=shape.accuracy, correct=bits(shape.accuracy, rng))

@@ -96,7 +96,7 @@ def test_unfinished_runs_never_match():
 def test_readout_runs_are_baselines_but_no_twins():
     found = claim([*cases.cell("dfa", cases.ALIGNED), *cases.cell("dfa@readout", cases.FROZEN)])
     assert found.baseline is None
-    assert [run.spec.method for run in found.beside.readout] == ["dfa@readout"] * 3
+    assert [run.spec.method for run in found.related.readout] == ["dfa@readout"] * 3
 
 
 def test_a_partly_trained_net_is_a_claim():

@@ -14,7 +14,7 @@ from creditscope.protocol import audit, readings
 from creditscope.protocol.facts import Assumptions
 from creditscope.protocol.presets import protocol_named
 from creditscope.protocol.readings import Reader, curve_of, reading_of
-from creditscope.protocol.shelf import Shelf
+from creditscope.protocol.spill import Spill
 from creditscope.records import LogWriter
 from creditscope.records.load import load_logs
 
@@ -136,7 +136,7 @@ def test_a_log_at_hand_and_its_file_are_one_run(tmp_path):
 def test_what_lies_in_a_file_until_it_is_judged_changes_nothing(protocol, tmp_path, monkeypatch):
     folder = write([*cases.healthy("dfa"), *cases.healthy("fa")], tmp_path)
     whole = audit(folder, protocol)
-    monkeypatch.setattr(readings, "Shelf", lambda: Shelf(0))
+    monkeypatch.setattr(readings, "Spill", lambda: Spill(0))
     read = audit(folder, protocol, keep_rows=False)
     slots = [slot for cell in read.cells for run in cell.cell.runs for slot in (run.curve, run.correct)]
     assert all(slot.on_disk for slot in slots)
@@ -145,7 +145,7 @@ def test_what_lies_in_a_file_until_it_is_judged_changes_nothing(protocol, tmp_pa
 
 
 def test_a_run_more_costs_a_few_kilobytes_however_long_its_log(monkeypatch):
-    monkeypatch.setattr(readings, "Shelf", lambda: Shelf(0))
+    monkeypatch.setattr(readings, "Spill", lambda: Spill(0))
     reader = Reader(protocol_named("standard").checks, Assumptions())
 
     def held(epochs, seeds):

@@ -332,7 +332,7 @@ def test_append_needs_a_log(path):
 
 def test_cut_after_keeps_what_a_checkpoint_covers(path):
     path.write_bytes(lines_of(header(), epoch(0), probe(0), epoch(1), probe(1), epoch(2), end(2)) + b'{"torn')
-    kept = LogWriter(path).cut_after(1)
+    kept = LogWriter(path).truncate_after(1)
     assert kept == (epoch(0), epoch(1))
     log = RunLog.read(path)
     assert (log.epochs, log.probes, log.end, log.problems) == (kept, (probe(0), probe(1)), None, ())
@@ -342,7 +342,7 @@ def test_cut_after_keeps_what_a_checkpoint_covers(path):
 
 def test_cut_before_the_first_epoch_leaves_the_header(path):
     path.write_bytes(lines_of(header(), epoch(0)))
-    assert LogWriter(path).cut_after(-1) == ()
+    assert LogWriter(path).truncate_after(-1) == ()
     assert path.read_bytes() == lines_of(header())
 
 

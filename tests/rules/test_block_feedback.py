@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, stream, task_of, vit
+from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, seeded_generator, task_of, vit
 
 from creditscope.blocks import observe
 from creditscope.errors import BadInput
@@ -16,7 +16,7 @@ from creditscope.rules import BlockFeedback
 def test_the_top_is_exact_and_matrices_carry_it_down(make, shape, classes):
     model, batch, rule = make(), batch_of(shape, classes), BlockFeedback()
     task, params = task_of(model, batch.x), params_of(model)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     seen = observe(task, params, rule, feedback, batch)
     depth = task.blocks.depth
     assert set(feedback) == {f"M.{level}" for level in range(depth)}
@@ -29,7 +29,7 @@ def test_the_top_is_exact_and_matrices_carry_it_down(make, shape, classes):
 def test_entries_have_variance_one_over_width():
     model = resmlp(width=100)
     task = task_of(model, batch_of((5,), 4).x)
-    drawn = torch.cat([m.flatten() for m in BlockFeedback().init(task, params_of(model), stream()).values()])
+    drawn = torch.cat([m.flatten() for m in BlockFeedback().init(task, params_of(model), seeded_generator()).values()])
     n = drawn.numel()
     assert abs(float(drawn.mean())) < 5 * math.sqrt(0.01 / n)
     assert abs(float(drawn.var()) - 0.01) < 5 * 0.01 * math.sqrt(2 / n)
@@ -39,7 +39,7 @@ def test_states_of_several_shapes_are_refused():
     model = conv_net()
     task = task_of(model, batch_of((1, 4, 4), 3).x, CONV_BLOCKS)
     with pytest.raises(BadInput) as caught:
-        BlockFeedback().init(task, params_of(model), stream())
+        BlockFeedback().init(task, params_of(model), seeded_generator())
     assert str(caught.value) == (
         "fa-block wants vectors or tokens of one shape at every state, got ((3, 4, 4), (3, 4, 4), (2, 2, 2), (5,)); "
         "use fa or dfa for this model"

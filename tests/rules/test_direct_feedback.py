@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, stream, task_of, vit
+from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, seeded_generator, task_of, vit
 
 from creditscope.rules import DirectFeedback
 
@@ -24,7 +24,7 @@ def error_of(task, params, batch):
 def test_the_embedding_gets_the_credit_of_block_0(norm):
     task, params, batch = case(resmlp(), (5,), 4)
     rule = DirectFeedback(norm)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     credit = rule.deliver(task, params, feedback, batch)
     assert set(feedback) == {"B.0", "B.1", "B.2"}
     assert torch.equal(credit[0], credit[1])
@@ -38,7 +38,7 @@ def test_the_embedding_gets_the_credit_of_block_0(norm):
 
 def test_rms_divides_every_sample_by_its_own_size():
     task, params, batch = case(resmlp(width=32), (5,), 4, n=8)
-    feedback = DirectFeedback("rms").init(task, params, stream())
+    feedback = DirectFeedback("rms").init(task, params, seeded_generator())
     classic = DirectFeedback().deliver(task, params, feedback, batch)
     normed = DirectFeedback("rms").deliver(task, params, feedback, batch)
     for c, m in zip(classic, normed, strict=True):
@@ -56,7 +56,7 @@ def test_rms_of_a_zero_error_is_zero_not_nan():
 
 def test_entries_have_variance_one_over_classes():
     task, params, _ = case(resmlp(width=200, classes=10), (5,), 10)
-    drawn = torch.cat([b.flatten() for b in DirectFeedback().init(task, params, stream()).values()])
+    drawn = torch.cat([b.flatten() for b in DirectFeedback().init(task, params, seeded_generator()).values()])
     n = drawn.numel()
     # Bounds of about five standard errors of the mean and of the variance.
     assert abs(float(drawn.mean())) < 5 * math.sqrt(0.1 / n)
@@ -66,7 +66,7 @@ def test_entries_have_variance_one_over_classes():
 def test_every_token_receives_the_same_credit():
     task, params, batch = case(vit(), (2, 8, 8), 3)
     rule = DirectFeedback()
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     assert all(tuple(b.shape) == (3, 8) for b in feedback.values())
     wanted = error_of(task, params, batch) @ feedback["B.1"]
     for token in range(5):
@@ -76,7 +76,7 @@ def test_every_token_receives_the_same_credit():
 def test_a_feature_map_receives_its_own_entry_everywhere():
     task, params, batch = case(conv_net(), (1, 4, 4), 3, CONV_BLOCKS)
     rule = DirectFeedback()
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     assert {name: tuple(b.shape) for name, b in feedback.items()} == {"B.0": (3, 48), "B.1": (3, 8), "B.2": (3, 5)}
     credit = rule.deliver(task, params, feedback, batch)
     e = error_of(task, params, batch)
@@ -87,13 +87,13 @@ def test_an_embedding_of_another_shape_has_its_own_matrix_drawn_last():
     model = conv_net()
     task, params, batch = case(model, (1, 4, 4), 3, ("down", "flat"))
     rule = DirectFeedback()
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     assert {name: tuple(b.shape) for name, b in feedback.items()} == {
         "B.0": (3, 8),
         "B.1": (3, 5),
         "B.embedding": (3, 48),
     }
-    first = torch.randn(3, 8, generator=stream(), dtype=torch.float64) / math.sqrt(3)
+    first = torch.randn(3, 8, generator=seeded_generator(), dtype=torch.float64) / math.sqrt(3)
     np.testing.assert_allclose(feedback["B.0"], first, rtol=1e-14)
     credit = rule.deliver(task, params, feedback, batch)
     e = error_of(task, params, batch)

@@ -15,7 +15,7 @@ from cases.models import (
     plain_mlp,
     resmlp,
     scrambled,
-    stream,
+    seeded_generator,
     task_of,
     tuple_net,
     vit,
@@ -63,7 +63,7 @@ def same(got, wanted, **tolerance):
 def test_on_a_resmlp_equals_the_backward_written_by_hand(method, penalty, terminal_ln):
     model, batch, rule = resmlp(terminal_ln=terminal_ln), batch_of((5,), 4), rule_of(method)
     task, params = task_of(model, batch.x), params_of(model)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
 
     got = rule.assign(task, params, feedback, batch, scalar(penalty))
     delivered = rule.deliver(task, params, feedback, batch)
@@ -81,7 +81,7 @@ def test_on_a_resmlp_equals_the_backward_written_by_hand(method, penalty, termin
 def test_on_a_vit_equals_plain_autograd_of_the_surrogate_loss(method, penalty):
     model, batch, rule = vit(), batch_of((2, 8, 8), 3), rule_of(method)
     task, params = task_of(model, batch.x), params_of(model)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     lam = penalty or 0.0
     if method in ("bp", "fa", "fa-exact-head"):
         grads, credit = transport(model, feedback, batch.x, batch.y, lam, local=method != "bp")
@@ -127,7 +127,9 @@ def test_backprops_credit_is_the_reference(case):
 def test_feedback_alignment_with_the_weights_as_feedback_is_backprop(case, method, penalty):
     task, params, batch = case
     rule = rule_of(method)
-    feedback = {name: params[f"{name.removeprefix('B.')}.weight"] for name in rule.init(task, params, stream())}
+    feedback = {
+        name: params[f"{name.removeprefix('B.')}.weight"] for name in rule.init(task, params, seeded_generator())
+    }
     exact = rule_of("bp").assign(task, params, {}, batch, None)
     same(rule.assign(task, params, feedback, batch, scalar(penalty)).grads, exact.grads)
     references = observe(task, params, None, {}, batch).references
@@ -139,7 +141,7 @@ def test_feedback_alignment_with_the_weights_as_feedback_is_backprop(case, metho
 def test_no_rule_changes_the_forward_value(case, method, penalty):
     task, params, batch = case
     rule = rule_of(method)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     loss = rule.assign(task, params, feedback, batch, scalar(penalty)).loss
     logits = functional_call(task.blocks.model, params, (batch.x,))
     assert torch.equal(loss, task.loss(logits, batch.y))
@@ -151,7 +153,7 @@ def test_no_rule_changes_the_forward_value(case, method, penalty):
 def test_the_penalty_is_linear_in_lambda_and_leaves_the_readout_of_local_rules_alone(case, method, lam):
     task, params, batch = case
     rule = rule_of(method)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     none, one, many = (rule.assign(task, params, feedback, batch, scalar(value)).grads for value in (None, 1.0, lam))
     for name in none:
         np.testing.assert_allclose(many[name] - none[name], lam * (one[name] - none[name]), rtol=1e-6, atol=1e-9)
@@ -168,7 +170,7 @@ def test_runs_stacked_by_vmap_then_sliced_are_the_single_runs(method, make):
     penalties = torch.tensor([0.0, 0.2, 0.7], dtype=torch.float64)
     task, rule = task_of(models[0], batches[0].x), rule_of(method)
     params = [params_of(model) for model in models]
-    feedback = [rule.init(task, p, stream(seed)) for seed, p in enumerate(params)]
+    feedback = [rule.init(task, p, seeded_generator(seed)) for seed, p in enumerate(params)]
 
     def stack(dicts):
         return {name: torch.stack([d[name] for d in dicts]) for name in dicts[0]}
@@ -200,7 +202,7 @@ def test_feedback_follows_from_the_seed_alone(method):
     model, batch, rule = resmlp(), batch_of((5,), 4), rule_of(method)
     params, global_state = params_of(model), torch.get_rng_state()
     task = task_of(model, batch.x)
-    first, again, other = (rule.init(task, params, stream(seed)) for seed in (7, 7, 8))
+    first, again, other = (rule.init(task, params, seeded_generator(seed)) for seed in (7, 7, 8))
     assert torch.equal(torch.get_rng_state(), global_state)
     assert set(first) == set(again) == set(other)
     assert (not first) == (method == "bp")
@@ -214,9 +216,9 @@ def test_feedback_is_the_same_draw_in_every_dtype(method):
     rule = rule_of(method)
     double = resmlp()
     x = batch_of((5,), 4).x
-    wide = rule.init(task_of(double, x), params_of(double), stream())
+    wide = rule.init(task_of(double, x), params_of(double), seeded_generator())
     single = double.float()
-    narrow = rule.init(task_of(single, x.float()), params_of(single), stream())
+    narrow = rule.init(task_of(single, x.float()), params_of(single), seeded_generator())
     for name in wide:
         assert narrow[name].dtype == torch.float32
         np.testing.assert_allclose(narrow[name], wide[name], rtol=1e-6)
@@ -233,7 +235,7 @@ def hooks_on(model):
 def test_hooks_are_gone_after_success_and_after_an_exception(method, monkeypatch):
     model, batch, rule = resmlp(), batch_of((5,), 4), rule_of(method)
     task, params = task_of(model, batch.x), params_of(model)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     rule.assign(task, params, feedback, batch, scalar(0.1))
     rule.deliver(task, params, feedback, batch)
     assert hooks_on(model) == 0
@@ -258,7 +260,7 @@ def test_the_model_is_left_as_found(method):
     before = params_of(model)
     other = params_of(resmlp(seed=5))
     task = task_of(model, batch.x)
-    feedback = rule.init(task, other, stream())
+    feedback = rule.init(task, other, seeded_generator())
     kept = {name: f.clone() for name, f in feedback.items()}
     rule.assign(task, other, feedback, batch, scalar(0.1))
     same(params_of(model), before, rtol=0, atol=0)
@@ -274,7 +276,7 @@ def test_feature_maps_and_vectors_in_one_model(method):
     model, batch, rule = conv_net(), batch_of((1, 4, 4), 3), rule_of(method)
     task, params = task_of(model, batch.x, CONV_BLOCKS), params_of(model)
     assert task.shapes == ((3, 4, 4), (3, 4, 4), (2, 2, 2), (5,))
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     credit = rule.assign(task, params, feedback, batch, scalar(0.2))
     delivered = rule.deliver(task, params, feedback, batch)
     assert [tuple(c.shape) for c in delivered] == [(3, *shape) for shape in task.shapes]
@@ -284,7 +286,7 @@ def test_feature_maps_and_vectors_in_one_model(method):
 def test_fa_with_the_weights_is_backprop_through_convolutions_too():
     model, batch, rule = conv_net(), batch_of((1, 4, 4), 3), rule_of("fa")
     task, params = task_of(model, batch.x, CONV_BLOCKS), params_of(model)
-    drawn = rule.init(task, params, stream())
+    drawn = rule.init(task, params, seeded_generator())
     assert set(drawn) == {"B.same.conv", "B.down.0", "B.flat.1", "B.head"}
     feedback = {name: params[f"{name.removeprefix('B.')}.weight"] for name in drawn}
     same(
@@ -299,7 +301,7 @@ def test_a_plain_mlp_without_skips(method):
     model, batch, rule = plain_mlp(), batch_of((5,), 3), rule_of(method)
     task, params = task_of(model, batch.x, PLAIN_BLOCKS), params_of(model)
     assert task.blocks.skips == (False, False, False)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     got = rule.assign(task, params, feedback, batch, scalar(0.3)).grads
     delivered = rule.deliver(task, params, feedback, batch)
 
@@ -347,7 +349,7 @@ def test_blocks_that_return_tuples_stay_local(method):
     """What a block hands on beside its state carries no gradient into the block that made it."""
     model, batch, rule = tuple_net(), batch_of((5,), 3), rule_of(method)
     task, params = task_of(model, batch.x), params_of(model)
-    feedback = rule.init(task, params, stream())
+    feedback = rule.init(task, params, seeded_generator())
     got = rule.assign(task, params, feedback, batch, None).grads
     c = rule.deliver(task, params, feedback, batch)
     h = functional.linear(batch.x, params["embed.weight"], params["embed.bias"])
@@ -363,7 +365,7 @@ def test_blocks_that_return_tuples_stay_local(method):
 def test_blocks_that_return_tuples_transport(method):
     model, batch, rule = tuple_net(), batch_of((5,), 3), rule_of(method)
     task, params = task_of(model, batch.x), params_of(model)
-    feedback = {n: params[f"{n.removeprefix('B.')}.weight"] for n in rule.init(task, params, stream())}
+    feedback = {n: params[f"{n.removeprefix('B.')}.weight"] for n in rule.init(task, params, seeded_generator())}
     functional.cross_entropy(model(batch.x), batch.y).backward()
     wanted = {name: p.grad for name, p in model.named_parameters()}
     same(rule.assign(task, params, feedback, batch, None).grads, wanted)
@@ -374,7 +376,7 @@ def test_models_on_indices(method):
     model, rule = scrambled(TokenNet()), rule_of(method)
     x, y = torch.tensor([[0, 3, 6], [1, 1, 2]]), torch.tensor([0, 2])
     task, params = task_of(model, x), params_of(model)
-    credit = rule.assign(task, params, rule.init(task, params, stream()), Batch(x, y), None)
+    credit = rule.assign(task, params, rule.init(task, params, seeded_generator()), Batch(x, y), None)
     assert credit.grads["lookup.weight"][[0, 1, 2, 3, 6]].any()
     assert not credit.grads["lookup.weight"][[4, 5]].any()
 
@@ -419,7 +421,7 @@ def test_which_states_are_exact_by_construction():
 def test_a_state_called_exact_has_the_reference_as_its_credit(case, method):
     task, params, batch = case
     rule = rule_of(method)
-    seen = observe(task, params, rule, rule.init(task, params, stream()), batch)
+    seen = observe(task, params, rule, rule.init(task, params, seeded_generator()), batch)
     for level, exact in enumerate(rule.exact(task.blocks.depth)):
         if exact:
             np.testing.assert_allclose(seen.delivered[level], seen.references[level], rtol=1e-9, atol=1e-13)

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 import creditscope as cs
 from creditscope.errors import BadInput
-from creditscope.probes.streams import gaussian, stream
+from creditscope.probes.seeds import gaussian, probe_generator
 
 BATCH = samples(24)
 
@@ -85,7 +85,7 @@ def test_the_change_that_is_reported_is_that_of_the_update():
         for name, p in model.named_parameters():
             if name.startswith(("head", "blocks.2")):
                 size = float(p.square().mean().sqrt()) or 1.0  # a bias that starts at zero moves by 1
-                p.add_(gaussian(tuple(p.shape), stream(5, 2, name)).float() * size)
+                p.add_(gaussian(tuple(p.shape), probe_generator(5, 2, name)).float() * size)
     model.zero_grad()
     functional.cross_entropy(model(x), y, reduction="sum").backward()
     wanted = float((model.embed.weight.grad - before).norm() / before.norm())

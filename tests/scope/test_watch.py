@@ -118,9 +118,9 @@ def test_without_a_budget_only_the_first_and_the_last_look_are_taken():
 
 
 def test_the_budget_holds_on_a_clock_of_its_own(monkeypatch):
-    """Each epoch takes 10 s and each cheap look 2 s, each dear one 5 s: at most a tenth of the time is spent."""
+    """An epoch takes 10 s, a per-epoch observation 2 s, an expensive one 5 s: at most a tenth of the time is spent."""
     clock = [0.0]
-    look, dear = watching.look, watching.dear_row
+    look, dear = watching.observe_model, watching.expensive_row
 
     def takes(seconds, function):
         def slow(*args, **given):
@@ -130,8 +130,8 @@ def test_the_budget_holds_on_a_clock_of_its_own(monkeypatch):
         return slow
 
     monkeypatch.setattr(watching.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(watching, "look", takes(2, look))
-    monkeypatch.setattr(watching, "dear_row", takes(5, dear))
+    monkeypatch.setattr(watching, "observe_model", takes(2, look))
+    monkeypatch.setattr(watching, "expensive_row", takes(5, dear))
     model, shares = Net(), []
     with cs.watch(model, probe=samples(), budget=0.1, **FAST) as scope:
         for _ in range(40):
@@ -255,7 +255,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
         cs.watch(Net(), probe=samples(), out=tmp_path / "file" / "runs")
 
 
-def test_the_passed_over_row_names_every_field_of_the_dear_set():
+def test_the_passed_over_row_names_every_field_of_the_expensive_set():
     with cs.watch(Net(), probe=samples(), budget=0.0, **FAST) as scope:
         scope.epoch()
         scope.epoch()
@@ -279,7 +279,7 @@ def test_an_accuracy_of_the_users_own_has_no_correctness_per_sample():
     assert scope.log.end.correct is None
 
 
-def test_the_guard_is_asked_at_dear_looks_only(monkeypatch):
+def test_the_guard_is_asked_at_expensive_looks_only(monkeypatch):
     asked = []
 
     def guard(snapshot):

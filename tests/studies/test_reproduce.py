@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from creditscope.cli import app
 from creditscope.data import load_data
 from creditscope.errors import BadInput
+from creditscope.plans import presets
 from creditscope.records.load import load_logs
 from creditscope.studies.partial import partial_audit, penalty_layout
 from creditscope.studies.reproduce import STUDIES, plan, study
-from creditscope.sweeps import presets
 
 
 @pytest.fixture(scope="module")

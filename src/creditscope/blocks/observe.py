@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
-from creditscope.blocks.cut import Params
+from creditscope.blocks.partition import Params
 from creditscope.blocks.rule import Batch, CreditRule, Feedback, Task
 
 
@@ -58,7 +58,7 @@ def observe(task: Task, params: Params, rule: CreditRule | None, feedback: Feedb
     elif all(rule.exact(task.blocks.depth)):
         delivered = references
     else:
-        delivered = rule.deliver_seen(task, params, feedback, batch, states[-1], error)
+        delivered = rule.deliver_observed(task, params, feedback, batch, states[-1], error)
     return Observation(states, branches, references, delivered, error, logits, loss)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
-from creditscope.blocks.cut import Blocks, Params
+from creditscope.blocks.partition import Blocks, Params
 from creditscope.records import FeedbackSpec
 
 Feedback = dict[str, Tensor]
@@ -154,7 +154,7 @@ class CreditRule(ABC):
             batch: The batch.
         """
 
-    def deliver_seen(
+    def deliver_observed(
         self, task: Task, params: Params, feedback: Feedback, batch: Batch, top: Tensor, error: Tensor
     ) -> tuple[Tensor, ...]:
         """As ``deliver``, where a forward pass was seen already; a rule to which that says nothing makes its own.

@@ -7,8 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from creditscope.blocks.cut import Params
 from creditscope.blocks.observe import Observation, observe
+from creditscope.blocks.partition import Params
 from creditscope.blocks.rule import Batch, CreditRule, Feedback, Spread, Task
 from creditscope.errors import NotMeasured
 
@@ -72,7 +72,7 @@ class Snapshot:
         return [Batch(x, y) for x, y in zip(xs, ys, strict=True)]
 
     @cached_property
-    def seen(self) -> Observation:
+    def observation(self) -> Observation:
         """States, references, credit, error, logits and loss on all probe samples."""
         with torch.no_grad():
             parts = [observe(self.task, self.params, self.rule, self.feedback, batch) for batch in self.batches]
@@ -81,14 +81,16 @@ class Snapshot:
     @cached_property
     def first_broken(self) -> int | None:
         """The first state with an entry that is not finite on some probe sample, or None."""
-        fine = are_finite(self.seen.states).tolist()
+        fine = are_finite(self.observation.states).tolist()
         return fine.index(False) if False in fine else None
 
     @cached_property
     def tail_losses(self) -> tuple[Tensor, ...]:
         """Per state, the loss of each probe sample as the rest of the network gives it from that state on."""
         with torch.no_grad():
-            return tuple(self.tail_loss(at, h, self.probe.y, self.dtype) for at, h in enumerate(self.seen.states))
+            return tuple(
+                self.tail_loss(at, h, self.probe.y, self.dtype) for at, h in enumerate(self.observation.states)
+            )
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -100,11 +102,11 @@ class Snapshot:
     @cached_property
     def delivered(self) -> tuple[Tensor, ...]:
         """c_0..c_L; raises NotMeasured where no credit was saved."""
-        if self.seen.delivered is None:
+        if self.observation.delivered is None:
             raise NotMeasured(
                 "no-credit-saved: the rule's own feedback is needed; pass credit=... or save it with the run"
             )
-        return self.seen.delivered
+        return self.observation.delivered
 
     @cached_property
     def rule_grads(self) -> dict[str, Tensor]:

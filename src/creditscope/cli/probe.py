@@ -20,8 +20,8 @@ def probe(
     ] = None,
     directions: Annotated[int | None, typer.Option(min=0, help="Directions of ρ; default: the run's.")] = None,
 ) -> None:
-    """Measure the dear set of a checkpoint (nulls, ρ, nudge, fidelity, ...) and append the row to its log."""
-    from creditscope.sweeps.remeasure import probe_checkpoint
+    """Measure the expensive set of a checkpoint (nulls, ρ, nudge, fidelity, ...) and append the row to its log."""
+    from creditscope.execution.remeasure import probe_checkpoint
 
     row = probe_checkpoint(
         checkpoint, data=data, data_dir=data_dir, device=device, redraws=redraws, directions=directions

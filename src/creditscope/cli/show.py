@@ -51,7 +51,7 @@ def _text(run: "RunLog", epochs: int) -> str:
     status = run.end.status if run.end else "unfinished"
     reason = f": {run.end.reason}" if run.end and run.end.reason else ""
     title = f"{run.spec.method}, seed {run.spec.seed} ({run.name})"
-    ending = f"{status}{reason}; {len(run.probes)} dear probes"
+    ending = f"{status}{reason}; {len(run.probes)} expensive probes"
     return f"{title}\n\n{fit(facts)}\n\n{fit(Table(columns, tuple(rows)))}\n\n{ending}"
 
 

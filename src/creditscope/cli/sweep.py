@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from creditscope.sweeps.sweep import SweepPlan
+    from creditscope.execution.sweep import SweepPlan
 
 
 def sweep(
@@ -48,15 +48,15 @@ def sweep(
 
     from creditscope.cli.display import plan_text, summary_text
     from creditscope.cli.sweep_display import SweepDisplay
+    from creditscope.engine.memory import fleet_bytes, free_bytes
     from creditscope.errors import BadInput
-    from creditscope.sweeps.cost import sweep_seconds
-    from creditscope.sweeps.grid import expand
-    from creditscope.sweeps.job import FleetJob, dataset
-    from creditscope.sweeps.local import pick_device
-    from creditscope.sweeps.memory import fleet_bytes, free_bytes
-    from creditscope.sweeps.ray_cluster import RayFleets
-    from creditscope.sweeps.spec_file import read_spec
-    from creditscope.sweeps.sweep import Here, fetch_done, hold_sweep, plan_sweep, read_logs, run_sweep
+    from creditscope.execution.cost import sweep_seconds
+    from creditscope.execution.job import FleetJob, dataset
+    from creditscope.execution.local import pick_device
+    from creditscope.execution.ray_cluster import RayFleets
+    from creditscope.execution.sweep import InProcess, fetch_done, hold_sweep, plan_sweep, read_logs, run_sweep
+    from creditscope.plans.grid import expand
+    from creditscope.plans.spec_file import read_spec
 
     if on not in ("local", "ray"):
         raise BadInput(f"--on {on}: wanted local or ray")
@@ -97,7 +97,7 @@ def sweep(
             return
         display = stack.enter_context(SweepDisplay(plan))
         if on == "local":
-            run_sweep(plan, out, Here(out, display), display.on_fleet)
+            run_sweep(plan, out, InProcess(out, display), display.on_fleet)
         elif plan.jobs:
             ray = stack.enter_context(RayFleets(address, cpus, gpus, device, retries))
             display.say_slots(ray.slots)

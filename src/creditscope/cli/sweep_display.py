@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from creditscope.records import RunSpec
 
 if TYPE_CHECKING:
-    from creditscope.sweeps.job import FleetJob, Outcome
-    from creditscope.sweeps.sweep import SweepPlan
+    from creditscope.execution.job import FleetJob, Outcome
+    from creditscope.execution.sweep import SweepPlan
 
 
 class SweepDisplay:

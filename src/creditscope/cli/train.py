@@ -60,12 +60,12 @@ def train(
     """
     from creditscope.cli.display import TrainDisplay, plan_text, summary_text
     from creditscope.data import load_data
+    from creditscope.execution.local import train as train_specs
+    from creditscope.execution.pack import pack
     from creditscope.integrations.sink import log_to as open_sinks
     from creditscope.integrations.sink import sink_names
-    from creditscope.sweeps.local import train as train_specs
-    from creditscope.sweeps.pack import pack
-    from creditscope.sweeps.presets import build_specs
-    from creditscope.sweeps.presets import preset as find_preset
+    from creditscope.plans.presets import build_specs
+    from creditscope.plans.presets import preset as find_preset
 
     chosen = find_preset(preset)
     changes = parse_settings(set_ or [])

@@ -23,7 +23,7 @@ from creditscope.data.cifar10 import read_cifar10
 from creditscope.data.dataset import Dataset, make_dataset
 from creditscope.data.idx import read_fashion_mnist
 from creditscope.data.npz import read_npz
-from creditscope.data.order import epoch_crops, epoch_order, random_targets, stream
+from creditscope.data.order import epoch_crops, epoch_order, random_targets, seeded_generator
 from creditscope.data.synthetic import synthetic
 from creditscope.errors import BadInput, did_you_mean
 
@@ -53,7 +53,7 @@ __all__ = [
     "normalise",
     "pad_images",
     "random_targets",
-    "stream",
+    "seeded_generator",
     "synthetic",
 ]
 

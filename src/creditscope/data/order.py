@@ -11,7 +11,7 @@ import torch
 from creditscope.errors import BadInput
 
 
-def stream(seed: int, name: str, index: int = 0) -> torch.Generator:
+def seeded_generator(seed: int, name: str, index: int = 0) -> torch.Generator:
     """A fresh CPU generator for one named stream of a run.
 
     Args:
@@ -40,7 +40,7 @@ def epoch_order(seed: int, epoch: int, n: int, batch: int) -> torch.Tensor:
     if not 1 <= batch <= n:
         raise BadInput(f"a batch of {batch} cannot be cut from {n} training samples; choose a batch from 1 to {n}")
     steps = n // batch
-    return torch.randperm(n, generator=stream(seed, "order", epoch))[: steps * batch].reshape(steps, batch)
+    return torch.randperm(n, generator=seeded_generator(seed, "order", epoch))[: steps * batch].reshape(steps, batch)
 
 
 def epoch_crops(
@@ -58,7 +58,7 @@ def epoch_crops(
     Returns:
         ``shift_y`` and ``shift_x``, int64 in 0..2·pad, and ``flip``, bool; each (steps, batch).
     """
-    generator = stream(seed, "augment", epoch)
+    generator = seeded_generator(seed, "augment", epoch)
     size = (steps, batch)
     shift_y = torch.randint(0, 2 * pad + 1, size, generator=generator)
     shift_x = torch.randint(0, 2 * pad + 1, size, generator=generator)
@@ -77,4 +77,4 @@ def random_targets(seed: int, n: int, classes: int) -> torch.Tensor:
     Returns:
         Labels, int64 (n,).
     """
-    return torch.randint(0, classes, (n,), generator=stream(seed, "targets"))
+    return torch.randint(0, classes, (n,), generator=seeded_generator(seed, "targets"))

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from creditscope.data.dataset import Dataset, Splits, make_dataset
-from creditscope.data.order import stream
+from creditscope.data.order import seeded_generator
 from creditscope.errors import BadInput
 
 TEACHER_WIDTH = 64
@@ -43,4 +43,4 @@ def synthetic(n_train: int = 4096, n_test: int = 1024, dim: int = 32, classes: i
 
 
 def _normal(seed: int, name: str, index: int, rows: int, columns: int) -> torch.Tensor:
-    return torch.randn(rows, columns, generator=stream(seed, name, index), dtype=torch.float64)
+    return torch.randn(rows, columns, generator=seeded_generator(seed, name, index), dtype=torch.float64)

@@ -62,11 +62,11 @@ class Draws:
         """
         ready = self._next[1].result() if self._next is not None and self._next[0] == epoch else self._draw(epoch)
         for buffer, draw in zip(self._buffers, ready, strict=True):
-            buffer.copy_(draw, non_blocking=True)  # the card may be busy still: the host does not wait for it
+            buffer.copy_(draw, non_blocking=True)  # the GPU may be busy still: the host does not wait for it
         self.at.zero_()
         self._next = epoch + 1, self._pool.submit(self._draw, epoch + 1)
 
-    def deal(self) -> Batch:
+    def next_batch(self) -> Batch:
         """The next batch of every run as the network sees it; first axis runs."""
         index, *crops = (buffer.index_select(1, self.at)[:, 0] for buffer in self._buffers)
         image = index.long()
@@ -84,7 +84,7 @@ class Draws:
         """Order and crops of an epoch, stacked over seeds, in the smallest integers that hold them."""
         drawn = [self._draw_one(seed, epoch) for seed in self._seeds]
         columns = [torch.stack(column) for column in zip(*drawn, strict=True)]
-        # From pinned memory a card fetches on its own.
+        # From pinned memory a GPU fetches on its own.
         return [column.pin_memory() for column in columns] if self._data.x_train.is_cuda else columns
 
     def _draw_one(self, seed: int, epoch: int) -> list[Tensor]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from creditscope.engine.fleet import Fleet
-from creditscope.probes.dear import measure_dear
-from creditscope.probes.schedule import dear_epochs, is_dear
+from creditscope.probes.expensive import measure_expensive
+from creditscope.probes.schedule import expensive_epochs, is_expensive
 
 WARM_STEPS = 3
 TIMED_STEPS = 10
@@ -20,7 +20,7 @@ class Estimate:
     Args:
         train: Optimiser steps.
         measure: Evaluation and per-epoch probes.
-        probe: The dear set.
+        probe: The expensive set.
     """
 
     train: float
@@ -34,18 +34,18 @@ class Estimate:
 
 
 def estimate(fleet: Fleet) -> Estimate:
-    """Time a few steps, one measurement and one dear probe a rule. The fleet is moved on by those steps: build another.
+    """Time a few steps, one measurement and one expensive probe a rule. This moves the fleet on: build another.
 
     Args:
         fleet: A fleet to throw away afterwards.
     """
     epochs = fleet.spec.epochs or 0
     step = step_seconds(fleet)
-    measure = _seconds(fleet, lambda: (fleet.evaluate(), fleet.look()))
+    measure = _seconds(fleet, lambda: (fleet.evaluate(), fleet.observe()))
     probe = 0.0
     for group in fleet.groups:
-        each = _seconds(fleet, partial(_dear, fleet, group.start))
-        probe += each * sum(_dear_count(fleet, run, epochs) for run in range(group.start, group.stop))
+        each = _seconds(fleet, partial(_expensive, fleet, group.start))
+        probe += each * sum(_expensive_count(fleet, run, epochs) for run in range(group.start, group.stop))
     return Estimate(step * fleet.planned_steps, measure * (epochs + 1), probe)
 
 
@@ -61,15 +61,15 @@ def step_seconds(fleet: Fleet) -> float:
         return _seconds(fleet, lambda: fleet.train_epoch(2, steps=timed)) / timed
 
 
-def _dear(fleet: Fleet, run: int) -> None:
+def _expensive(fleet: Fleet, run: int) -> None:
     probe = fleet.specs[run].probe
     assert probe is not None
-    measure_dear(fleet.snapshot(run, 0), probe.redraws, probe.directions, keep_draws=False)
+    measure_expensive(fleet.snapshot(run, 0), probe.redraws, probe.directions, keep_draws=False)
 
 
-def _dear_count(fleet: Fleet, run: int, epochs: int) -> int:
-    dear = dear_epochs(fleet.specs[run])
-    return sum(is_dear(epoch, epochs, dear) for epoch in range(epochs + 1))
+def _expensive_count(fleet: Fleet, run: int, epochs: int) -> int:
+    dear = expensive_epochs(fleet.specs[run])
+    return sum(is_expensive(epoch, epochs, dear) for epoch in range(epochs + 1))
 
 
 def _seconds(fleet: Fleet, work: Callable[[], object]) -> float:

@@ -19,12 +19,13 @@ from creditscope.blocks import Batch, Blocks, Credit, Feedback, Snapshot, Task, 
 from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
+from creditscope.engine.cuda_streams import Lanes, Streams
 from creditscope.engine.draws import Draws
 from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
 from creditscope.engine.optim import FleetAdamW, Stack, last_update
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
-from creditscope.engine.state import Look, Scores, State
+from creditscope.engine.state import FleetObservation, Scores, State
 from creditscope.engine.step import (
     assign_one,
     cross_entropy,
@@ -33,10 +34,9 @@ from creditscope.engine.step import (
     trained_parameters,
     weight_matrices,
 )
-from creditscope.engine.streams import Lanes, Streams
 from creditscope.engine.traced import Traced
-from creditscope.probes.cheap import SampleNumbers, Summary, sample_numbers, summarise
 from creditscope.probes.functional.movement import movements
+from creditscope.probes.per_epoch import SampleNumbers, Summary, sample_numbers, summarise
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
 
@@ -166,7 +166,7 @@ class Fleet:
 
     def _step(self) -> None:
         """As ``step``, free of host decisions so that a CUDA graph can hold it."""
-        x, y = self.draws.deal()
+        x, y = self.draws.next_batch()
         for at in range(len(self.groups)):
             with self._lanes.lane(at):
                 self.optimiser.step(self.assign(at, x, y))
@@ -217,25 +217,25 @@ class Fleet:
     def _logits(self, params: Stack, x: Tensor) -> Tensor:
         return self.task.blocks.forward({**self.task.buffers, **params}, x).logits
 
-    def look(self) -> Look:
-        """The per-epoch numbers of every run; on a card they are asked for, and not waited for."""
+    def observe(self) -> FleetObservation:
+        """The per-epoch numbers of every run; on a GPU they are asked for, and not waited for."""
         with torch.no_grad():
-            return Look(self._summarise(self._summary), self._move(self._movements))
+            return FleetObservation(self._summarise(self._summary), self._move(self._movements))
 
-    def summaries(self, look: Look) -> list[Summary]:
+    def summaries(self, look: FleetObservation) -> list[Summary]:
         """Every run's own numbers of the probe data, on the CPU.
 
         Args:
-            look: From ``look``.
+            look: From ``observe``.
         """
         summary = _map(Tensor.cpu, look.summary)
         return [_map(itemgetter(run), summary) for run in range(len(self.specs))]
 
-    def movements(self, look: Look) -> list[Movement]:
+    def movements(self, look: FleetObservation) -> list[Movement]:
         """How far each weight matrix of the blocks moved from its start, run by run.
 
         Args:
-            look: From ``look``.
+            look: From ``observe``.
         """
         return [
             Movement(
@@ -335,7 +335,7 @@ class Fleet:
         return [Batch(*pair) for pair in zip(torch.split(x, size), torch.split(y, size), strict=True)]
 
     def _probe_batch(self) -> int:
-        """Samples are independent, so the batches are a matter of speed alone: a card takes them all at once."""
+        """Samples are independent, so the batches are a matter of speed alone: a GPU takes them all at once."""
         assert self.spec.probe is not None
         return (self.spec.probe.n or 1024) if self.device.type == "cuda" else (self.spec.probe.batch or 128)
 

@@ -58,7 +58,7 @@ def capture(function: Callable[[], T], live: Sequence[Tensor]) -> tuple[torch.cu
                 tensor.copy_(old)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    # What other threads ask the card for, as for pinned memory, is no part of it.
+    # What other threads ask the GPU for, as for pinned memory, is no part of it.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         result = function()
     return graph, result

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from creditscope.blocks import CreditRule, Feedback, Task
-from creditscope.data.order import stream
+from creditscope.data.order import seeded_generator
 from creditscope.engine.optim import Segment, Stack
 from creditscope.records import RunSpec
 from creditscope.rules import build_rule
 
-# Entries of one run's state on a batch from which on a card is bound by arithmetic.
+# Entries of one run's state on a batch from which on a GPU is bound by arithmetic.
 LARGE = 2**18
 
 
@@ -69,7 +69,7 @@ def build_groups(
 ) -> Iterator[Group]:
     """One group a rule, with the feedback of each run drawn from its own stream.
 
-    Where arithmetic is the bound frozen twins are a group apart: their blocks need no gradient. A card is bound by the
+    Where arithmetic is the bound frozen twins are a group apart: their blocks need no gradient. A GPU is bound by the
     number of kernels until the states are large; up to there they share those of their rule.
 
     Args:
@@ -86,7 +86,7 @@ def build_groups(
         runs = list(members)
         rule = build_rule(runs[0].rule, runs[0].credit_norm or "none")
         drawn = [
-            rule.init(task, {name: p[run] for name, p in params.items()}, stream(spec.seed or 0, "feedback"))
+            rule.init(task, {name: p[run] for name, p in params.items()}, seeded_generator(spec.seed or 0, "feedback"))
             for run, spec in enumerate(runs, start)
         ]
         feedback = {name: torch.stack([d[name] for d in drawn]) for name in drawn[0]}

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from creditscope.blocks import Feedback
 from creditscope.engine.checkpoint import FleetState, restore
+from creditscope.engine.cuda_streams import Ready, at_once
 from creditscope.engine.fleet import Fleet
-from creditscope.engine.state import Look, Scores
+from creditscope.engine.state import FleetObservation, Scores
 from creditscope.engine.step import schedule_factor
-from creditscope.engine.streams import Ready, at_once
 from creditscope.errors import BadFile
-from creditscope.probes.cheap import epoch_fields
-from creditscope.probes.dear import measure_dear
-from creditscope.probes.schedule import dear_epochs, is_dear
+from creditscope.probes.expensive import measure_expensive
+from creditscope.probes.per_epoch import epoch_fields
+from creditscope.probes.schedule import expensive_epochs, is_expensive
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog, RunSpec
 from creditscope.records.provenance import now, provenance
 
@@ -52,7 +52,7 @@ class Reached(NamedTuple):
     state: FleetState
     loss: Tensor | None
     scores: Scores
-    look: Look
+    look: FleetObservation
 
 
 class FleetLoop:
@@ -91,10 +91,10 @@ class FleetLoop:
             self.written()
 
     def turns(self, resume: bool) -> Generator[Ready, None, None]:
-        """The same in turns, so that several fleets keep a card busy; yields what must come true before the next.
+        """The same in turns, so that several fleets keep a GPU busy; yields what must come true before the next.
 
-        It hands over when the steps of an epoch were asked for or the card takes no more, and between two dear probes.
-        A card is asked for the next epoch before this one is written down, so that it never waits for the host. The
+        It hands over when the steps of an epoch were asked for or the GPU is full, and between two expensive probes.
+        A GPU is asked for the next epoch before this one is written down, so that it never waits for the host. The
         last checkpoint may still be on its way at the end: ``written`` waits for it.
 
         Args:
@@ -110,7 +110,7 @@ class FleetLoop:
             for epoch in range(start, epochs + 1):
                 if epoch > start:
                     yield fleet.streams.idle
-                reached = Reached(FleetState(fleet, epoch), loss, fleet.evaluate(), fleet.look())
+                reached = Reached(FleetState(fleet, epoch), loss, fleet.evaluate(), fleet.observe())
                 mark = fleet.streams.mark()
                 training = self._train(epoch + 1)
                 first = next(training, None) if fleet.streams.ahead and epoch < epochs else None
@@ -136,7 +136,7 @@ class FleetLoop:
                 self._save(boundary)
 
     def _train(self, epoch: int) -> Iterator[Ready]:
-        """Ask for the steps of an epoch; others may have a turn where the card takes no more."""
+        """Ask for the steps of an epoch; others may have a turn where the GPU takes no more."""
 
         def step() -> None:
             self.fleet.step()
@@ -146,7 +146,7 @@ class FleetLoop:
         yield from self.fleet.streams.paced(self.fleet.steps_per_epoch, step)
 
     def _save(self, boundary: FleetState) -> None:
-        """Write a checkpoint: beside the training where that is a card's work, else at once."""
+        """Write a checkpoint: beside the training where that is a GPU's work, else at once."""
         self.written()
         if self._writer is None:
             boundary.save(self.folder)
@@ -173,7 +173,7 @@ class FleetLoop:
         for run, writer in enumerate(self.writers):
             if epoch == 0:
                 if writer.path.exists():
-                    writer.cut_after(-1)
+                    writer.truncate_after(-1)
                 continue
             log = RunLog.read(writer.path)
             if log.end is not None and log.end.status != "finished" and log.end.epoch <= epoch:
@@ -184,10 +184,10 @@ class FleetLoop:
                     f"delete the checkpoint to start the fleet again"
                 )
             else:
-                writer.cut_after(epoch)
+                writer.truncate_after(epoch)
 
     def _write_down(self, reached: Reached, mark: torch.cuda.Event | None) -> Iterator[Ready]:
-        """Measure and log every active run; others may have a turn after each dear probe."""
+        """Measure and log every active run; others may have a turn after each expensive probe."""
         measuring = self._measure(reached)
         while True:
             with self.fleet.streams.reading(mark):
@@ -196,7 +196,7 @@ class FleetLoop:
             yield at_once
 
     def _measure(self, reached: Reached) -> Iterator[None]:
-        """Probe and log every active run after an epoch, in pieces that end with a dear probe."""
+        """Probe and log every active run after an epoch, in pieces that end with an expensive probe."""
         fleet = self.fleet
         epochs = fleet.spec.epochs or 0
         state, train_loss, scores, look = reached
@@ -226,17 +226,17 @@ class FleetLoop:
         self.measured_at += seconds
 
     def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor) -> bool:
-        """Write down a run's epoch; says whether the dear set was measured for it."""
+        """Write down a run's epoch; says whether the expensive set was measured for it."""
         writer, header = self.writers[run], self.headers[run]
         epoch, epochs = state.epoch, self.fleet.spec.epochs or 0
         if not writer.path.exists():
             writer.create(header)
         broken = _nonfinite(row)
         reason = self._write(run, row)
-        dear = not broken and is_dear(epoch, epochs, dear_epochs(header.spec))
+        dear = not broken and is_expensive(epoch, epochs, expensive_epochs(header.spec))
         if dear:
             self.progress.stage(self.fleet.specs, epoch, "probe")
-            reason = self._write(run, self._dear(run, state, epoch == epochs)) or reason
+            reason = self._write(run, self._expensive(run, state, epoch == epochs)) or reason
         if broken:
             self._finish(run, "diverged", epoch, f"{broken} became non-finite", row, correct)
         elif epoch == epochs:
@@ -245,11 +245,11 @@ class FleetLoop:
             self._finish(run, "stopped", epoch, reason, row, correct)
         return dear
 
-    def _dear(self, run: int, state: FleetState, last: bool) -> ProbeRow:
+    def _expensive(self, run: int, state: FleetState, last: bool) -> ProbeRow:
         probe = self.fleet.specs[run].probe
         assert probe is not None
         snapshot = self.fleet.snapshot(run, state.epoch, state.state)
-        return measure_dear(snapshot, probe.redraws, probe.directions, keep_draws=last)
+        return measure_expensive(snapshot, probe.redraws, probe.directions, keep_draws=last)
 
     def _write(self, run: int, row: LoggedRow) -> str | None:
         self.writers[run].append(row)

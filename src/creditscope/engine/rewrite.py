@@ -1,4 +1,4 @@
-"""Rewriting a list of operations: the same values from fewer of them, and cut as suits a card."""
+"""Rewriting a list of operations: the same values from fewer of them, and cut as suits a GPU."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.fx.passes.dialect.common.cse_pass import CSEPass
 
 _aten = torch.ops.aten
 _SAME_SHAPE = (_aten.expand.default, _aten.view.default, _aten._unsafe_view.default)
-# On a card a product of matrices whose sums are so long is cut along them until its tiles keep the processors busy:
+# On a GPU a product of matrices whose sums are so long is cut along them until its tiles keep the processors busy:
 # the weight gradients of a token stream are small matrices that sum over all tokens of a batch.
 LONG = 4096
 TILE = 64
@@ -33,8 +33,8 @@ def simplify(listed: GraphModule) -> GraphModule:
     return GraphModule(shorter.graph_module, graph)
 
 
-def suit_card(listed: GraphModule) -> GraphModule:
-    """The list as a card does it fastest: long sums of products in parts, side by side.
+def suit_gpu(listed: GraphModule) -> GraphModule:
+    """The list as a GPU does it fastest: long sums of products in parts, side by side.
 
     Args:
         listed: From ``simplify``.

@@ -7,7 +7,7 @@ from torch import nn
 
 from creditscope.blocks import Task
 from creditscope.data.dataset import Dataset
-from creditscope.data.order import stream
+from creditscope.data.order import seeded_generator
 from creditscope.engine.optim import Stack
 from creditscope.errors import BadInput
 from creditscope.models import build_model
@@ -25,7 +25,7 @@ def seeded_model(factory: Factory, spec: RunSpec, data: Dataset) -> nn.Module:
         data: Its data set.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(spec.seed or 0, "init").initial_seed())
+        torch.manual_seed(seeded_generator(spec.seed or 0, "init").initial_seed())
         model = factory(spec, data)
     _refuse_stateful(model)
     return model

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from creditscope.engine.optim import Stack
-from creditscope.probes.cheap import Summary
+from creditscope.probes.per_epoch import Summary
 
 
 class Scores(NamedTuple):
@@ -46,8 +46,8 @@ class State(NamedTuple):
         return State(params, first, second, function(self.steps))
 
 
-class Look(NamedTuple):
-    """What is measured of every run after every epoch, accuracy apart. On a card the next look overwrites it.
+class FleetObservation(NamedTuple):
+    """What is measured of every run after every epoch, accuracy apart. On a GPU the next look overwrites it.
 
     Args:
         summary: The numbers of the probe data, runs on the first axis.

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
-from creditscope.engine.rewrite import simplify, suit_card
+from creditscope.engine.rewrite import simplify, suit_gpu
 
 logger = logging.getLogger("creditscope")
 
@@ -47,5 +47,5 @@ class Traced:
             logger.warning("tracing failed (%s): these runs train untraced, and slower", type(error).__name__)
             return self._function
         if any(leaf.is_cuda for leaf in tree_leaves(args) if isinstance(leaf, Tensor)):
-            listed = suit_card(listed)
+            listed = suit_gpu(listed)
         return torch.compile(listed, dynamic=False) if self._compiled else listed

@@ -11,7 +11,7 @@ FIRST_DEEP_STATE = 2
 
 
 def probe_at(log: RunLog, epoch: int) -> ProbeRow | None:
-    """The dear probe of an epoch, the latest if it was taken twice.
+    """The expensive probe of an epoch, the latest if it was taken twice.
 
     Args:
         log: The run.
@@ -21,7 +21,7 @@ def probe_at(log: RunLog, epoch: int) -> ProbeRow | None:
 
 
 def probed_epochs(logs: Sequence[RunLog]) -> list[int]:
-    """The epochs at which every run has both its row and its dear probe.
+    """The epochs at which every run has both its row and its expensive probe.
 
     Args:
         logs: The runs.
@@ -30,7 +30,7 @@ def probed_epochs(logs: Sequence[RunLog]) -> list[int]:
 
 
 def last_usable(logs: Sequence[RunLog]) -> int | None:
-    """The last dearly probed epoch at which ‖g_L‖ of every run is at or above the floor; None when there is none.
+    """The last expensively probed epoch at which ‖g_L‖ of every run is at or above the floor; None when there is none.
 
     Args:
         logs: The runs.
@@ -45,7 +45,7 @@ def last_usable(logs: Sequence[RunLog]) -> int | None:
 
 
 def last_probed(logs: Sequence[RunLog]) -> int | None:
-    """The last dearly probed epoch; without any probe the last common epoch.
+    """The last expensively probed epoch; without any probe the last common epoch.
 
     Args:
         logs: The runs.

@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
 from creditscope.figures.page import pretty, text_width
-from creditscope.figures.style import INK, SMALL, Look
+from creditscope.figures.style import INK, SMALL, LineStyle
 from creditscope.figures.table import STOPPED, Panel, Point, coordinates
 
 _MARKS = 9
@@ -71,13 +71,13 @@ def epochs(axes: Axes, points: Sequence[Point]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
 
 
-def draw_lines(axes: Axes, points: Sequence[Point], looks: Mapping[str, Look], dotted: bool = False) -> None:
+def draw_lines(axes: Axes, points: Sequence[Point], styles: Mapping[str, LineStyle], dotted: bool = False) -> None:
     """Every trajectory: mean, band, and a cross where a run ended early.
 
     Args:
         axes: The panel's axes, with their limits set.
         points: What the axes can show.
-        looks: Look by series.
+        styles: LineStyle by series.
         dotted: Draw thin dotted lines without markers, for a second axis.
     """
     seen: dict[tuple[str, str], list[Point]] = {}
@@ -86,26 +86,26 @@ def draw_lines(axes: Axes, points: Sequence[Point], looks: Mapping[str, Look], d
     ends = [point.x for point in points if isinstance(point.x, float)]
     span = max(ends, default=0.0) - min(ends, default=0.0)
     for number, ((series, branch), line) in enumerate(seen.items()):
-        look = looks[series]
+        style = styles[series]
         x, y = coordinates(line)
         # Equal spacing in epochs, whatever the length of the line.
         step = max(1, round(len(x) * span / ((x[-1] - x[0]) or 1.0) / _MARKS))
         axes.plot(
             x,
             y,
-            color=look.color,
-            linestyle=":" if dotted else look.line,
-            marker="" if dotted or branch else look.marker,
+            color=style.color,
+            linestyle=":" if dotted else style.line,
+            marker="" if dotted or branch else style.marker,
             markevery=(min(len(x) - 1, (number * step) // 3), step),
             markersize=3.2,
             linewidth=0.7 if branch else 1.0,
             zorder=3,
         )
-        _band(axes, line, look.color)
+        _band(axes, line, style.color)
         for point in line:
             if point.note == STOPPED:
                 axes.plot(
-                    *coordinates([point]), marker="x", color=look.color, markersize=6, markeredgewidth=1.4, zorder=5
+                    *coordinates([point]), marker="x", color=style.color, markersize=6, markeredgewidth=1.4, zorder=5
                 )
 
 
@@ -198,10 +198,10 @@ def trace(axes: Axes, points: Sequence[Point]) -> list[tuple[float, float]]:
     return pixels
 
 
-def handle(look: Look) -> Line2D:
-    """The legend's picture of a look.
+def handle(style: LineStyle) -> Line2D:
+    """The legend's picture of a style.
 
     Args:
-        look: The look.
+        style: The style.
     """
-    return Line2D([], [], color=look.color, marker=look.marker, linestyle=look.line, markersize=4, linewidth=1.0)
+    return Line2D([], [], color=style.color, marker=style.marker, linestyle=style.line, markersize=4, linewidth=1.0)

@@ -18,7 +18,7 @@ from creditscope.figures.cells import (
 )
 from creditscope.figures.choose import rank, role_of
 from creditscope.figures.curves import alignment, error_bars, floor_line, left_out
-from creditscope.figures.hero_words import beneath_words, cosine_words, margins, pair_words
+from creditscope.figures.hero_text import beneath_words, cosine_words, margins, pair_words
 from creditscope.figures.style import family
 from creditscope.figures.table import EXACT, Panel, Point, Series, Strip, Table, drawable
 from creditscope.records import EpochRow, RunLog

@@ -10,12 +10,24 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from creditscope.figures.draw import decades, dress, handle, linear_ticks, reference_lines, trace
-from creditscope.figures.hero_words import QUADRANTS
+from creditscope.figures.hero_text import QUADRANTS
 from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels, text_width
 from creditscope.figures.strip import add_strip
-from creditscope.figures.style import BAD, GOOD, GREY, HEIGHTS, INCHES, INK, NEUTRAL, SMALL, Look, Width, looks
+from creditscope.figures.style import (
+    BAD,
+    GOOD,
+    GREY,
+    HEIGHTS,
+    INCHES,
+    INK,
+    NEUTRAL,
+    SMALL,
+    LineStyle,
+    Width,
+    line_styles,
+)
 from creditscope.figures.table import EXACT, Panel, Point, Table, coordinates, drawable
-from creditscope.figures.words import sci
+from creditscope.figures.text import sci
 
 # Wide enough on the left for the words of the lower quadrant.
 _GAMMA_RANGE = (-0.28, 1.12)
@@ -28,7 +40,7 @@ def plot_hero(table: Table, width: Width = "two") -> Figure:
         table: From ``hero_table``.
         width: One or two text columns.
     """
-    chosen = looks(table.series)
+    chosen = line_styles(table.series)
     page = Page(INCHES[width])
     if table.strip is not None:
         add_strip(page, table.strip, table.series, chosen)
@@ -48,7 +60,7 @@ def plot_hero(table: Table, width: Width = "two") -> Figure:
     return page.figure()
 
 
-def _bars(axes: Axes, point: Point, look: Look, hollow: bool = False) -> None:
+def _bars(axes: Axes, point: Point, style: LineStyle, hollow: bool = False) -> None:
     assert isinstance(point.x, float)
     assert point.y is not None
     y_error = None if point.low is None else [[point.y - point.low], [point.high - point.y]]  # type: ignore[operator]
@@ -58,10 +70,10 @@ def _bars(axes: Axes, point: Point, look: Look, hollow: bool = False) -> None:
         [point.y],
         yerr=y_error,
         xerr=x_error,
-        color=look.color,
-        marker=look.marker,
+        color=style.color,
+        marker=style.marker,
         markersize=4.6,
-        markerfacecolor="white" if hollow else look.color,
+        markerfacecolor="white" if hollow else style.color,
         markeredgewidth=0.8,
         elinewidth=0.8,
         linestyle="none",
@@ -69,7 +81,7 @@ def _bars(axes: Axes, point: Point, look: Look, hollow: bool = False) -> None:
     )
 
 
-def _paint_pair(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+def _paint_pair(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
     points = table.of("A", kind="point")
     dress(axes, table.panel("A"))
     x = [v for p in points for v in (p.x, p.x_low, p.x_high) if isinstance(v, float)]
@@ -135,32 +147,32 @@ def _quadrant_label(axes: Axes, words: str, box: tuple[float, float, float, floa
     )
 
 
-def _paint_cosines(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+def _paint_cosines(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
     points = drawable(table.of("B", kind="point"), log=False)
     dress(axes, table.panel("B"))
     axes.axhline(0, color=INK, linewidth=0.7, zorder=1.5)
     for item in table.series:
         mine = [point for point in points if point.series == item.label]
-        look = chosen[item.label]
-        axes.plot(*coordinates(mine), color=look.color, linestyle=look.line, zorder=3)
+        style = chosen[item.label]
+        axes.plot(*coordinates(mine), color=style.color, linestyle=style.line, zorder=3)
         for point in mine:
-            _bars(axes, point, look, hollow=point.note == EXACT)
+            _bars(axes, point, style, hollow=point.note == EXACT)
     _states(axes, points)
     values = [v for p in points for v in (p.y, p.low, p.high) if v is not None]
     axes.set_ylim(min(-0.15, min(values) - 0.08), max(1.1, max(values) + 0.08))
 
 
-def _paint_references(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+def _paint_references(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
     points = drawable(table.of("C", kind="point"), log=True)
     lines = table.of("C", kind="line")
     dress(axes, table.panel("C"))
     decades(axes, [*points, *lines], minor_grid=True)
     for item in table.series:
         mine = [point for point in points if point.series == item.label]
-        look = chosen[item.label]
-        axes.plot(*coordinates(mine), color=look.color, linestyle=look.line, zorder=3)
+        style = chosen[item.label]
+        axes.plot(*coordinates(mine), color=style.color, linestyle=style.line, zorder=3)
         for point in mine:
-            _bars(axes, replace(point, low=point.y) if point.low is not None and point.low <= 0 else point, look)
+            _bars(axes, replace(point, low=point.y) if point.low is not None and point.low <= 0 else point, style)
     _states(axes, points)
     reference_lines(axes, [(line, f"floor {sci(line.y or 0.0)}") for line in lines], trace(axes, points))
 

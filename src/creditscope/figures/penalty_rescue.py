@@ -28,7 +28,7 @@ from creditscope.figures.choose import (
 from creditscope.figures.curves import Curves, common_end, early_ends, error_bars, floor_line, left_out, trajectory
 from creditscope.figures.deep import deep_cosine, deep_null, deep_rho, last_probed, last_usable
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
-from creditscope.figures.words import lam, points_of_percent
+from creditscope.figures.text import lam, points_of_percent
 from creditscope.records import RunLog
 
 RIGHT = "a, right axis"

@@ -21,9 +21,9 @@ from creditscope.figures.draw import (
 )
 from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels, fit, pretty
 from creditscope.figures.penalty_rescue import COSINE, RHO, RIGHT
-from creditscope.figures.style import BLUE, BODY, HEIGHTS, INCHES, INK, RED, SMALL, Look, Width, looks
+from creditscope.figures.style import BLUE, BODY, HEIGHTS, INCHES, INK, RED, SMALL, LineStyle, Width, line_styles
 from creditscope.figures.table import Panel, Point, Table, drawable
-from creditscope.figures.words import sci
+from creditscope.figures.text import sci
 
 _PAIR = {COSINE: ("#4a4a4a", ""), RHO: ("#c4c4c4", "////")}
 
@@ -35,7 +35,7 @@ def plot_penalty_rescue(table: Table, width: Width = "two") -> Figure:
         table: From ``penalty_rescue_table``.
         width: One or two text columns.
     """
-    chosen = looks(table.series)
+    chosen = line_styles(table.series)
     page = Page(INCHES[width])
     entries: list[tuple[str, Artist]] = [(s.label, handle(chosen[s.label])) for s in table.series]
     if drawable(table.of(RIGHT, kind="point"), log=True):
@@ -70,7 +70,7 @@ def _patch(name: str) -> Patch:
     return Patch(facecolor=face, hatch=hatch, edgecolor=INK, linewidth=0.5)
 
 
-def _paint_streams(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+def _paint_streams(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
     streams = drawable(table.of("a", kind="point"), log=True)
     dress(axes, table.panel("a"))
     decades(axes, streams)
@@ -110,7 +110,7 @@ def _bar(axes: Axes, x: float, width: float, point: Point, face: str, hatch: str
     )
 
 
-def _paint_pairs(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+def _paint_pairs(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
     bars = table.of("b", kind="bar")
     dress(axes, table.panel("b"))
     axes.grid(False, axis="x")
@@ -149,7 +149,7 @@ def _under(name: str, bars: Sequence[Point]) -> str:
     return f"{name.replace(' ', '')}\nep. {epoch}"
 
 
-def _paint_accuracies(axes: Axes, table: Table, chosen: dict[str, Look]) -> None:
+def _paint_accuracies(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
     bars = table.of("c", kind="bar")
     dress(axes, table.panel("c"))
     axes.grid(False, axis="x")

@@ -19,9 +19,9 @@ from creditscope.figures.choose import choose_flavour, flavour_of, is_frozen, ne
 from creditscope.figures.curves import Curves, common_end, early_ends, error_bars, floor_line, left_out, trajectory
 from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, linear_ticks, reference_lines, trace
 from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
-from creditscope.figures.style import HEIGHTS, INCHES, Look, Width, ladder
+from creditscope.figures.style import HEIGHTS, INCHES, LineStyle, Width, ladder
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
-from creditscope.figures.words import lam, points_of_percent, sci
+from creditscope.figures.text import lam, points_of_percent, sci
 from creditscope.protocol.presets import DEFAULTS
 from creditscope.records import RunLog
 
@@ -203,7 +203,7 @@ def plot_penalty_sweep(table: Table, width: Width = "two") -> Figure:
     return page.figure()
 
 
-def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, Look]) -> None:
+def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle]) -> None:
     points = drawable(table.of(panel.key, kind="point"), panel.log)
     lines = drawable(table.of(panel.key, kind="line"), panel.log)
     dress(axes, panel)

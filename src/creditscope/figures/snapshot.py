@@ -11,9 +11,9 @@ from creditscope.figures.choose import rank, trains_all
 from creditscope.figures.curves import Curves, early_ends, error_bars, floor_line, left_out, trajectory
 from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, reference_lines, trace
 from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
-from creditscope.figures.style import HEIGHTS, INCHES, Look, Width, family, looks
+from creditscope.figures.style import HEIGHTS, INCHES, LineStyle, Width, family, line_styles
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
-from creditscope.figures.words import listed, sci
+from creditscope.figures.text import listed, sci
 from creditscope.records import RunLog
 from creditscope.records.labels import labels_of
 
@@ -167,7 +167,7 @@ def plot_snapshot(table: Table, width: Width = "two") -> Figure:
         table: From ``snapshot_table``.
         width: One or two text columns.
     """
-    chosen = looks(table.series)
+    chosen = line_styles(table.series)
     page = Page(INCHES[width])
     add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
 
@@ -184,7 +184,7 @@ def plot_snapshot(table: Table, width: Width = "two") -> Figure:
     return page.figure()
 
 
-def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, Look]) -> None:
+def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle]) -> None:
     points = drawable(table.of(panel.key, kind="point"), log=True)
     lines = table.of(panel.key, kind="line")
     dress(axes, panel)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from creditscope.figures.page import MARGIN, Box, Page, fit, wrap
-from creditscope.figures.style import BODY, GREY, INK, SMALL, Look
+from creditscope.figures.style import BODY, GREY, INK, SMALL, LineStyle
 from creditscope.figures.table import Series, Strip
 
 _MOST_BLOCKS = 6
@@ -31,14 +31,14 @@ class Node:
     x: float
 
 
-def add_strip(page: Page, strip: Strip, series: Sequence[Series], looks: Mapping[str, Look]) -> None:
+def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mapping[str, LineStyle]) -> None:
     """Append the strip to a page.
 
     Args:
         page: The page.
         strip: The network and the rules present.
         series: The figure's series, for the rules' colours.
-        looks: Look by series.
+        styles: LineStyle by series.
     """
     inner = page.width - 2 * MARGIN
     wide = inner > 5
@@ -57,7 +57,7 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], looks: Mapping
         _boxes(axes, nodes, strip, height - boxes / 2)
         for i, rule in enumerate(rules):
             top = height - boxes - row * i
-            look = _look(rule, series, looks)
+            style = _look(rule, series, styles)
             y = top - (row / 2 if wide else 0.09)
             text = _WORDS.get(rule, "where its credit enters is not stated in the log")
             if wide:
@@ -68,7 +68,7 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], looks: Mapping
                     fontsize=BODY,
                     va="center",
                     ha="right",
-                    color=look,
+                    color=style,
                     weight="bold",
                 )
                 axes.text(
@@ -76,17 +76,17 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], looks: Mapping
                 )
             else:
                 axes.text(
-                    0, top - 0.25, fit(f"{rule}: {text}", inner * 0.9, SMALL), fontsize=SMALL, va="center", color=look
+                    0, top - 0.25, fit(f"{rule}: {text}", inner * 0.9, SMALL), fontsize=SMALL, va="center", color=style
                 )
-            _credit(axes, rule, nodes, y, look)
+            _credit(axes, rule, nodes, y, style)
 
     page.add(height, paint)
 
 
-def _look(rule: str, series: Sequence[Series], looks: Mapping[str, Look]) -> str:
+def _look(rule: str, series: Sequence[Series], styles: Mapping[str, LineStyle]) -> str:
     mine = [item for item in series if item.rule == rule]
     trained = [item for item in mine if item.role != "baseline"]
-    return looks[(trained or mine)[0].label].color if mine else GREY
+    return styles[(trained or mine)[0].label].color if mine else GREY
 
 
 def _nodes(strip: Strip, left: float, right: float) -> list[Node]:

@@ -77,7 +77,7 @@ def styled() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """Colour, marker and line style of one series."""
 
     color: str
@@ -85,22 +85,22 @@ class Look:
     line: Any
 
 
-_FIRST = {"bp": Look(BLUE, "o", "-"), "fa": Look(ORANGE, "s", "-"), "dfa": Look(RED, "D", "-")}
+_FIRST = {"bp": LineStyle(BLUE, "o", "-"), "fa": LineStyle(ORANGE, "s", "-"), "dfa": LineStyle(RED, "D", "-")}
 _MORE = (
-    Look("#009E73", "^", (0, (5, 1.5))),
-    Look("#CC79A7", "v", (0, (3, 1, 1, 1))),
-    Look("#56B4E9", "P", (0, (5, 1, 1, 1, 1, 1))),
-    Look("#7A6A00", "p", (0, (2, 1))),
-    Look("#5B3A8E", "h", (0, (7, 2))),
-    Look("#B34700", "*", (0, (1, 1))),
+    LineStyle("#009E73", "^", (0, (5, 1.5))),
+    LineStyle("#CC79A7", "v", (0, (3, 1, 1, 1))),
+    LineStyle("#56B4E9", "P", (0, (5, 1, 1, 1, 1, 1))),
+    LineStyle("#7A6A00", "p", (0, (2, 1))),
+    LineStyle("#5B3A8E", "h", (0, (7, 2))),
+    LineStyle("#B34700", "*", (0, (1, 1))),
 )
 _BASELINES = (
-    Look("#4d4d4d", "X", (0, (1, 1.2))),
-    Look("#8c8c8c", "d", (0, (3, 1.5))),
-    Look("#b0b0b0", ">", (0, (5, 1, 1, 1))),
-    Look("#6e6e6e", "<", (0, (6, 1))),
-    Look("#262626", "1", (0, (2, 2))),
-    Look("#9d9d9d", "H", (0, (4, 1, 1, 1, 1, 1))),
+    LineStyle("#4d4d4d", "X", (0, (1, 1.2))),
+    LineStyle("#8c8c8c", "d", (0, (3, 1.5))),
+    LineStyle("#b0b0b0", ">", (0, (5, 1, 1, 1))),
+    LineStyle("#6e6e6e", "<", (0, (6, 1))),
+    LineStyle("#262626", "1", (0, (2, 2))),
+    LineStyle("#9d9d9d", "H", (0, (4, 1, 1, 1, 1, 1))),
 )
 # From pale to dark, so that a larger λ prints darker; each with its own marker and dash.
 _LADDER = ("#E8A33D", "#D55E00", "#A8325A", "#6A2C8E", "#2F2A85", "#10103A")
@@ -117,13 +117,13 @@ def family(rule: str) -> str:
     return "fa" if rule == "fa" or rule.startswith("fa-") else rule if rule in _FIRST else "other"
 
 
-def looks(series: Sequence[Series]) -> dict[str, Look]:
-    """One look a series: the first of each family wears the family's, the rest differ in marker and dash too.
+def line_styles(series: Sequence[Series]) -> dict[str, LineStyle]:
+    """One style a series: the first of each family wears the family's, the rest differ in marker and dash too.
 
     Args:
         series: In drawing order.
     """
-    chosen: dict[str, Look] = {}
+    chosen: dict[str, LineStyle] = {}
     first, more, baselines = dict(_FIRST), 0, 0
     for item in series:
         if item.role == "baseline":
@@ -137,7 +137,7 @@ def looks(series: Sequence[Series]) -> dict[str, Look]:
     return chosen
 
 
-def ladder(labels: Sequence[str]) -> dict[str, Look]:
+def ladder(labels: Sequence[str]) -> dict[str, LineStyle]:
     """Looks for an ordered set such as rising λ, pale to dark.
 
     Args:
@@ -148,6 +148,6 @@ def ladder(labels: Sequence[str]) -> dict[str, Look]:
     if len(labels) > steps:
         spread = [i % steps for i in range(len(labels))]
     return {
-        label: Look(_LADDER[spread[i]], _MARKERS[i % len(_MARKERS)], _DASHES[i % len(_DASHES)])
+        label: LineStyle(_LADDER[spread[i]], _MARKERS[i % len(_MARKERS)], _DASHES[i % len(_DASHES)])
         for i, label in enumerate(labels)
     }

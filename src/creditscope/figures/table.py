@@ -74,7 +74,7 @@ class Panel:
         key: For example ``A``.
         title: Above the panel.
         x_label: Under it.
-        y_label: Beside it.
+        y_label: RelatedRuns it.
         log: Whether y is logarithmic.
         caption: In the box beneath; empty for none.
         empty: Why nothing is drawn; empty when something is.

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from creditscope.errors import BadInput
 from creditscope.scope import BackwardCredit
-from creditscope.scope.found import plain_model
+from creditscope.scope.restore import plain_model
 
 MODES = ("fa", "dfa", "usf", "brsf", "frsf")
 # Their feedback is the sign of the forward weight times a magnitude, made anew in every forward pass.

@@ -14,7 +14,7 @@ UNFINISHED = "unfinished"
 
 @dataclass
 class EpochTable:
-    """One line an epoch, the dear probes of that epoch beside it.
+    """One line an epoch, the expensive probes of that epoch beside it.
 
     Args:
         spec: The run.
@@ -48,7 +48,7 @@ class EpochTable:
         if isinstance(row, EndRow):
             self.status = row.status
 
-    def cut(self, row: Row) -> None:
+    def truncate(self, row: Row) -> None:
         """Drop what a resumed run measures again.
 
         Args:
@@ -78,7 +78,7 @@ class TableSink(ABC):
         if run not in self._tables:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._tables[run] = EpochTable(header.spec, self.read(path) if row.epoch and path.exists() else {})
-            self._tables[run].cut(row)
+            self._tables[run].truncate(row)
         table = self._tables[run]
         table.take(row)
         part = path.with_name(f".{path.name}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from creditscope.lint.calls import argument, called_name, keyword, method, own_name, receiver
 from creditscope.lint.source import MAX_HOPS, Source, is_self
-from creditscope.lint.words import like_feedback
+from creditscope.lint.text import like_feedback
 
 _TORCH_DRAWS = {
     f"torch.{name}"

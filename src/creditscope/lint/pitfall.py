@@ -1,4 +1,4 @@
-"""What a pitfall is: a code, why it misleads, how to mend it, and a function that finds it in a parsed file."""
+"""What a pitfall is: a code, why it misleads, how to repair it, and a function that finds it in a parsed file."""
 
 import ast
 from collections.abc import Callable, Iterable

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from creditscope.lint.calls import argument, called_name, method, own_name, receiver
 from creditscope.lint.source import Source, remembered
-from creditscope.lint.words import like_cosine, like_epsilon, like_gradient, like_norm
+from creditscope.lint.text import like_cosine, like_epsilon, like_gradient, like_norm
 
 # A floor below this never acts: in float32 the squares of such a norm have long underflowed.
 NEGLIGIBLE = 1e-30

@@ -1,1 +1,1 @@
-"""Probes: what is measured of a run. Pure maths in ``functional``; a cheap set every epoch, a dear set now and then."""
+"""Probes: what is measured of a run, every epoch or at chosen ones. The pure mathematics is in ``functional``."""

@@ -14,7 +14,7 @@ from creditscope.probes.functional.cosine import cosines, sum_cosines, units
 from creditscope.probes.functional.gradient import one_vector
 from creditscope.probes.nulls import null_test, redraw, redrawable
 from creditscope.probes.parameters import block_parameters
-from creditscope.probes.probe import Measured, Need, Probe, by_state, exact_twin
+from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_copy
 
 # The gradient null differentiates by every block parameter once a redraw and decides nothing: fewer suffice, and on
 # large models no more than this many entries of states and parameters are gone through, but at least 19 redraws.
@@ -49,38 +49,38 @@ class GradientNull(Probe):
     def measure(self, snapshot: Snapshot) -> Measured:
         """The rule's own assignment of one batch, mapped over redraws."""
         rule = redrawable(snapshot, self.redraws)
-        twin = exact_twin(snapshot)
+        double = float64_copy(snapshot)
         blocks = block_parameters(snapshot)
-        written = twin.rule_grads
+        written = double.rule_grads
         absent = [name for names in blocks for name in names if name not in written]
         if absent:
             raise NotMeasured(f"gradient null: the backward pass wrote no gradient of {absent[0]}; keep every block's")
         own, reference = (
-            [one_vector([grads[name] for name in names]) for names in blocks] for grads in (written, twin.bp_grads)
+            [one_vector([grads[name] for name in names]) for names in blocks] for grads in (written, double.bp_grads)
         )
         observed = by_state(lambda c, g: cosines(c, g)[0], own, reference)
-        null = _redrawn_gradients(twin, rule, self.redraws, blocks, reference)
+        null = _redrawn_gradients(double, rule, self.redraws, blocks, reference)
         fixed = (null.amax(dim=0) - null.amin(dim=0) <= 1e-9).tolist()
         return Measured({"gradient_null": null_test(observed, null, fixed, self.keep_draws)})
 
 
 def _redrawn_gradients(
-    twin: Snapshot, rule: CreditRule, redraws: int, blocks: list[list[str]], reference: list[Tensor]
+    double: Snapshot, rule: CreditRule, redraws: int, blocks: list[list[str]], reference: list[Tensor]
 ) -> Tensor:
     """Gradient cosine per redraw and block."""
-    train = twin.train
+    train = double.train
     assert train is not None
     inside = {name for names in blocks for name in names}
     # What is no block's parameter is held fixed: its gradient is never formed.
-    rest = {name: p for name, p in twin.params.items() if name not in inside}
-    task = twin.task._replace(buffers={**twin.task.buffers, **rest})
-    params = {name: p for name, p in twin.params.items() if name in inside}
+    rest = {name: p for name, p in double.params.items() if name not in inside}
+    task = double.task._replace(buffers={**double.task.buffers, **rest})
+    params = {name: p for name, p in double.params.items() if name in inside}
 
     def assign(feedback: Feedback) -> tuple[Tensor, ...]:
         grads = rule.assign(task, params, feedback, train, None).grads
         return tuple(one_vector([grads[name] for name in names]) for names in blocks)
 
-    states = sum(math.prod(shape) for shape in twin.task.shapes) * len(train.x)
+    states = sum(math.prod(shape) for shape in double.task.shapes) * len(train.x)
     cost = states + sum(p.numel() for p in params.values())
     fewest, most = REDRAWS
     work = _WORK_GPU if train.x.is_cuda else _WORK_CPU
@@ -89,7 +89,7 @@ def _redrawn_gradients(
     pairs = [units(g.reshape(1, 1, -1)) for g in reference]
     unit, defined = [pair[0] for pair in pairs], torch.stack([pair[1] for pair in pairs])
     rows = []
-    for _, chunk in redraw(twin, "gradient-null", redraws, cost if train.x.is_cuda else _HELD_CPU * cost):
+    for _, chunk in redraw(double, "gradient-null", redraws, cost if train.x.is_cuda else _HELD_CPU * cost):
         total, count = sum_cosines([c.unsqueeze(1) for c in vmap(assign)(chunk)], unit, defined)
         rows.append((total / count).squeeze(2).T)
     return torch.cat(rows)

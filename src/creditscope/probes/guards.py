@@ -8,7 +8,7 @@ from torch import Tensor
 
 from creditscope.blocks import Batch, Snapshot, observe
 from creditscope.errors import NotMeasured
-from creditscope.probes.probe import Need, by_state, exact_twin
+from creditscope.probes.probe import Need, by_state, float64_copy
 
 # Both checks compare float64 results of the same arithmetic: only rounding may differ.
 _TOLERANCE = 1e-8
@@ -24,8 +24,8 @@ def samples_are_independent(snapshot: Snapshot, references: Sequence[Tensor] | N
         snapshot: The run.
         references: g_0..g_L in float64, of the first probe batch or more, where they are known; None: found here.
     """
-    twin = snapshot.in_dtype(torch.float64)
-    batch = twin.batches[0]
+    double = snapshot.in_dtype(torch.float64)
+    batch = double.batches[0]
     if len(batch.x) < 2:
         return True
     changed = Batch(batch.x.clone(), batch.y.clone())
@@ -34,8 +34,8 @@ def samples_are_independent(snapshot: Snapshot, references: Sequence[Tensor] | N
     if torch.equal(changed.x[0], batch.x[0]):
         raise NotMeasured("independence of samples: the first two probe samples are equal; shuffle the probe data")
     with torch.no_grad():
-        before = references or observe(twin.task, twin.params, None, {}, batch).references
-        after = observe(twin.task, twin.params, None, {}, changed).references
+        before = references or observe(double.task, double.params, None, {}, batch).references
+        after = observe(double.task, double.params, None, {}, changed).references
         return bool(by_state(_others_agree, [g[: len(batch.x)] for g in before], after).all())
 
 
@@ -53,9 +53,9 @@ def tail_is_the_rest(snapshot: Snapshot) -> bool:
     Args:
         snapshot: The run.
     """
-    twin = exact_twin(snapshot)
-    loss = twin.seen.loss
-    return bool(_near(torch.stack(twin.tail_losses), loss, loss.abs().max()).all())
+    double = float64_copy(snapshot)
+    loss = double.observation.loss
+    return bool(_near(torch.stack(double.tail_losses), loss, loss.abs().max()).all())
 
 
 def _near(a: Tensor, b: Tensor, scale: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class Guards:
 
     @cached_property
     def _independent(self) -> bool:
-        return samples_are_independent(self._snapshot, self._snapshot.in_dtype(torch.float64).seen.references)
+        return samples_are_independent(self._snapshot, self._snapshot.in_dtype(torch.float64).observation.references)
 
     @cached_property
     def _tail(self) -> bool:

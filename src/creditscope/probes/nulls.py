@@ -24,19 +24,19 @@ from creditscope.probes.probe import (
     credit_in_view,
     credits_in_view,
     entries_at_once,
-    exact_twin,
+    float64_copy,
     lists,
     references_in_view,
     stacks,
 )
-from creditscope.probes.streams import gaussian, stream
+from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records.rows import NullTest
 
 # Above this mean of the null the skips carry exact gradient, and "another feedback" is no longer "no information".
 SKIP_CARRIES = 0.1
 # Entries held at once for the signals of one chunk; the backward pass of a transport rule holds about ten times more.
 _ENTRIES_CPU = 2**23
-# On a card, the share of its memory that one chunk's signals may take.
+# On a GPU, the share of its memory that one chunk's signals may take.
 _SHARE_GPU = 1 / 64
 # Samples at once.
 _SAMPLES = 1024
@@ -69,9 +69,9 @@ class FeedbackNull(Probe):
     def measure(self, snapshot: Snapshot) -> Measured:
         """All redraws in chunks, the run's own weights, errors and references fixed."""
         rule = redrawable(snapshot, self.redraws)
-        twin = exact_twin(snapshot)
-        exact, g = snapshot.exact, references_in_view(twin)
-        acting = credits_in_view(twin)
+        double = float64_copy(snapshot)
+        exact, g = snapshot.exact, references_in_view(double)
+        acting = credits_in_view(double)
         published = published_index(acting, exact)
         observed = [_mean_cosines(signals, g) for signals in (acting, published)]
         draws = redrawn_cosines(_draw_in(snapshot, acting), rule, self.redraws, _units(g))
@@ -83,7 +83,7 @@ class FeedbackNull(Probe):
         return Measured(
             {
                 name: self._with_random_vector(
-                    test, g, stream(snapshot.seed, snapshot.epoch, f"random-vector/{name}", g[0].device)
+                    test, g, probe_generator(snapshot.seed, snapshot.epoch, f"random-vector/{name}", g[0].device)
                 )
                 for name, test in zip(self.fields, tests, strict=True)
             }
@@ -141,7 +141,7 @@ def redraw(snapshot: Snapshot, name: str, redraws: int, entries: int) -> Iterato
         Which of the K redraws, and their feedback stacked on a first axis.
     """
     like = next(iter(snapshot.params.values()))
-    generator = stream(snapshot.seed, snapshot.epoch, name, like.device)
+    generator = probe_generator(snapshot.seed, snapshot.epoch, name, like.device)
     spreads = snapshot.spreads
     bound = entries_at_once(like, _ENTRIES_CPU, _SHARE_GPU)
     size = max(1, bound // (entries + sum(math.prod(shape) for shape, _ in spreads.values())))
@@ -208,23 +208,23 @@ def _draw_in(snapshot: Snapshot, credit: Sequence[Tensor]) -> Snapshot:
     On a CPU float32 takes half the time. The run's own credit says whether it does: on a fitted net p − 1 cancels,
     and e in float32 points elsewhere. On a GPU float32 products may be rounded to ten bits behind our back.
     """
-    twin = snapshot.in_dtype(torch.float64)
+    double = snapshot.in_dtype(torch.float64)
     if snapshot.dtype != torch.float32 or snapshot.probe.x.is_cuda:
-        return twin
+        return double
     errors = by_state(
         lambda run, exact: allowed_error(infidelity(run, exact)[0]).mean(dim=1), credits_in_view(snapshot), credit
     )
-    return snapshot if bool((errors < _DRAW_ERROR).all()) else twin
+    return snapshot if bool((errors < _DRAW_ERROR).all()) else double
 
 
 def _delivery(snapshot: Snapshot, rule: CreditRule, samples: slice) -> Callable[[Feedback], tuple[Tensor, ...]]:
     """Delivered credit in the view, as a function of the feedback alone."""
-    batch, seen = Batch(snapshot.probe.x[samples], snapshot.probe.y[samples]), snapshot.seen
+    batch, seen = Batch(snapshot.probe.x[samples], snapshot.probe.y[samples]), snapshot.observation
     top, error = seen.states[-1][samples], seen.error[samples]
 
     def deliver(feedback: Feedback) -> tuple[Tensor, ...]:
-        signals = rule.deliver_seen(snapshot.task, snapshot.params, feedback, batch, top, error)
-        pairs = zip(signals, snapshot.seen.references, strict=True)
+        signals = rule.deliver_observed(snapshot.task, snapshot.params, feedback, batch, top, error)
+        pairs = zip(signals, snapshot.observation.references, strict=True)
         return tuple(credit_in_view(c, g, snapshot.view) for c, g in pairs)
 
     return deliver

@@ -10,7 +10,7 @@ from creditscope.blocks import Snapshot
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import one_vector
-from creditscope.probes.probe import Measured, Need, Probe, by_state, exact_twin, numbers
+from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_copy, numbers
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class GradientCosineProbe(Probe):
 
     def measure(self, snapshot: Snapshot) -> Measured:
         """One pass of the rule and one of BP on the training batch, in float64."""
-        twin = exact_twin(snapshot)
-        return Measured({"gradient_cosine": _cosines(snapshot, twin.rule_grads, twin.bp_grads)})
+        double = float64_copy(snapshot)
+        return Measured({"gradient_cosine": _cosines(snapshot, double.rule_grads, double.bp_grads)})
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class StepDescentProbe(Probe):
         """One pass of BP on the training batch, in float64."""
         if snapshot.update is None:
             raise NotMeasured("step descent: no optimiser step was kept (none was done, or it was not watched)")
-        return Measured({"step_descent": _cosines(snapshot, exact_twin(snapshot).bp_grads, snapshot.update)})
+        return Measured({"step_descent": _cosines(snapshot, float64_copy(snapshot).bp_grads, snapshot.update)})
 
 
 def block_parameters(snapshot: Snapshot) -> list[list[str]]:

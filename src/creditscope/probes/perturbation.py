@@ -23,20 +23,20 @@ from creditscope.probes.probe import (
     by_state,
     credits_in_view,
     entries_at_once,
-    exact_twin,
+    float64_copy,
     lists,
     references_in_view,
     states_in_view,
 )
-from creditscope.probes.streams import gaussian, stream
+from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records.rows import Nudge, Rho
 
 EPSILON = 1e-3
 ETA = 1e-2
-# Entries of the directions drawn at once: fixed, so that draws do not depend on a card's memory. On a CPU also those of
+# Entries of the directions drawn at once: fixed, so that draws do not depend on a GPU's memory. On a CPU also those of
 # the perturbed states held at once.
 ENTRIES, _ENTRIES_GPU = 2**22, 2**25
-# On a card, the share of its memory that perturbed states may take.
+# On a GPU, the share of its memory that perturbed states may take.
 _SHARE_GPU = 1 / 128
 
 
@@ -67,31 +67,31 @@ class RhoProbe(Probe):
         """One tail pass per state over samples × directions."""
         if self.directions < 1:
             raise NotMeasured("rho wants at least one direction, got directions = 0; raise probe.directions")
-        twin = exact_twin(snapshot)
-        signals, missing = _signals(twin, "rho")
-        steps = EPSILON * _medians(twin)
-        pairs = [self._at(twin, level, signals[level], steps[level]) for level in range(snapshot.depth + 1)]
+        double = float64_copy(snapshot)
+        signals, missing = _signals(double, "rho")
+        steps = EPSILON * _medians(double)
+        pairs = [self._at(double, level, signals[level], steps[level]) for level in range(snapshot.depth + 1)]
         predicted, changes = (torch.stack(column) for column in zip(*pairs, strict=True))
         values = vmap(vmap(pearson, in_dims=(0, None)))(predicted, changes)
-        *found, epsilon = lists(*_three(values, twin), steps)
+        *found, epsilon = lists(*_three(values, double), steps)
         rho = Rho(credit=found[0], control=found[1], random=found[2], directions=self.directions, epsilon=epsilon)
         return Measured({"rho": rho}, missing)
 
-    def _at(self, twin: Snapshot, level: int, given: list[Tensor], step: Tensor) -> tuple[Tensor, Tensor]:
+    def _at(self, double: Snapshot, level: int, given: list[Tensor], step: Tensor) -> tuple[Tensor, Tensor]:
         """What each signal and a random vector predict at one state, and what happens, per sample and direction."""
-        h, (x, y), before = twin.seen.states[level], twin.probe, twin.tail_losses[level]
+        h, (x, y), before = double.observation.states[level], double.probe, double.tail_losses[level]
         m, shape, g = self.directions, tuple(h.shape[1:]), given[-1]
-        generator = stream(twin.seed, twin.epoch, f"rho/{level}", g.device)
+        generator = probe_generator(double.seed, double.epoch, f"rho/{level}", g.device)
         signals = torch.stack([*given, gaussian(tuple(g.shape), generator)])
         predicted, changes = [], []
         for rows in _chunks(len(h), (_ENTRIES_GPU if g.is_cuda else ENTRIES) // (m * g.shape[1])):
             directions = units(gaussian((len(h[rows]), m, g.shape[1]), generator))[0]
             predicted.append(predicted_changes(signals[:, rows], directions, step))
             for part in _chunks(len(directions), entries_at_once(h, ENTRIES, _SHARE_GPU) // (m * math.prod(shape))):
-                steps = lift(step * directions[part].flatten(0, 1), shape, twin.view)
+                steps = lift(step * directions[part].flatten(0, 1), shape, double.view)
                 moved = h[rows][part].repeat_interleave(m, dim=0) + steps
                 del steps  # as large as what the tail is about to need
-                after = twin.tail_loss(level, moved, y[rows][part].repeat_interleave(m, dim=0), x=x[rows][part])
+                after = double.tail_loss(level, moved, y[rows][part].repeat_interleave(m, dim=0), x=x[rows][part])
                 changes.append(after.reshape(-1, m) - before[rows][part].unsqueeze(1))
         return torch.cat(predicted, dim=1), torch.cat(changes)
 
@@ -113,54 +113,54 @@ class NudgeProbe(Probe):
 
     def measure(self, snapshot: Snapshot) -> Measured:
         """One tail pass per state over samples × vectors."""
-        twin = exact_twin(snapshot)
-        signals, missing = _signals(twin, "nudge")
-        sizes = ETA * _medians(twin)
-        values = torch.stack([_changes(twin, level, signals[level], sizes[level]) for level in range(len(sizes))])
-        credit, reference, random = _three(values, twin)
+        double = float64_copy(snapshot)
+        signals, missing = _signals(double, "nudge")
+        sizes = ETA * _medians(double)
+        values = torch.stack([_changes(double, level, signals[level], sizes[level]) for level in range(len(sizes))])
+        credit, reference, random = _three(values, double)
         found = lists(credit, reference, random, efficiency(credit, reference))
         nudge = Nudge(credit=found[0], reference=found[1], random=found[2], efficiency=found[3], eta=ETA)
         return Measured({"nudge": nudge}, missing)
 
 
-def _changes(twin: Snapshot, level: int, given: list[Tensor], size: Tensor) -> Tensor:
+def _changes(double: Snapshot, level: int, given: list[Tensor], size: Tensor) -> Tensor:
     """Mean loss change against each signal and a random vector, over the samples where every one has a direction."""
-    h, (x, y), before = twin.seen.states[level], twin.probe, twin.tail_losses[level]
+    h, (x, y), before = double.observation.states[level], double.probe, double.tail_losses[level]
     g = given[-1]
-    noise = gaussian(tuple(g.shape), stream(twin.seed, twin.epoch, f"nudge/{level}", g.device))
+    noise = gaussian(tuple(g.shape), probe_generator(double.seed, double.epoch, f"nudge/{level}", g.device))
     steps, defined = nudge_step(torch.stack([*given, noise], dim=1), size)
     m, shape = steps.shape[1], tuple(h.shape[1:])
     after = []
     for rows in _chunks(len(h), entries_at_once(h, ENTRIES, _SHARE_GPU) // (m * math.prod(shape))):
-        moved = h[rows].repeat_interleave(m, dim=0) + lift(steps[rows].flatten(0, 1), shape, twin.view)
-        after.append(twin.tail_loss(level, moved, y[rows].repeat_interleave(m, dim=0), x=x[rows]).reshape(-1, m))
+        moved = h[rows].repeat_interleave(m, dim=0) + lift(steps[rows].flatten(0, 1), shape, double.view)
+        after.append(double.tail_loss(level, moved, y[rows].repeat_interleave(m, dim=0), x=x[rows]).reshape(-1, m))
     return mean_change(before, torch.cat(after).T, defined.all(dim=1))
 
 
-def _medians(twin: Snapshot) -> Tensor:
-    return norm_stats(by_state(vector_norms, states_in_view(twin))).median
+def _medians(double: Snapshot) -> Tensor:
+    return norm_stats(by_state(vector_norms, states_in_view(double))).median
 
 
-def _signals(twin: Snapshot, name: str) -> tuple[list[list[Tensor]], dict[str, str]]:
+def _signals(double: Snapshot, name: str) -> tuple[list[list[Tensor]], dict[str, str]]:
     """Per state the credit, if it is known and not the reference itself, and the reference; why the credit is absent.
 
     The control and the random vector are worth having without a credit.
     """
-    references = references_in_view(twin)
-    if all(twin.exact):
+    references = references_in_view(double)
+    if all(double.exact):
         return [[g] for g in references], {}
     try:
-        return [[c, g] for c, g in zip(credits_in_view(twin), references, strict=True)], {}
+        return [[c, g] for c, g in zip(credits_in_view(double), references, strict=True)], {}
     except NotMeasured as why:
         return [[g] for g in references], {f"{name}.credit": str(why)}
 
 
-def _three(values: Tensor, twin: Snapshot) -> tuple[Tensor, Tensor, Tensor]:
+def _three(values: Tensor, double: Snapshot) -> tuple[Tensor, Tensor, Tensor]:
     """Credit's, reference's and random vector's column of values per state and vector; NaN for a credit not known."""
     reference, random = values[:, -2], values[:, -1]
     if values.shape[1] == 3:
         return values[:, 0], reference, random
-    return reference if all(twin.exact) else torch.full_like(reference, math.nan), reference, random
+    return reference if all(double.exact) else torch.full_like(reference, math.nan), reference, random
 
 
 def _chunks(n: int, size: int) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""Probe: one quantity of the dear set, from a snapshot alone."""
+"""Probe: one quantity of the expensive set, from a snapshot alone."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -53,16 +53,16 @@ class Probe(ABC):
         """
 
 
-def exact_twin(snapshot: Snapshot) -> Snapshot:
+def float64_copy(snapshot: Snapshot) -> Snapshot:
     """The same run in float64, whose states must be finite.
 
     Args:
         snapshot: The run.
     """
-    twin = snapshot.in_dtype(torch.float64)
-    if twin.first_broken is not None:
-        raise NotMeasured(f"the run has diverged: state {twin.first_broken} is not finite even in float64")
-    return twin
+    double = snapshot.in_dtype(torch.float64)
+    if double.first_broken is not None:
+        raise NotMeasured(f"the run has diverged: state {double.first_broken} is not finite even in float64")
+    return double
 
 
 def states_in_view(snapshot: Snapshot) -> list[Tensor]:
@@ -71,7 +71,7 @@ def states_in_view(snapshot: Snapshot) -> list[Tensor]:
     Args:
         snapshot: The run.
     """
-    return [view_state(h, snapshot.view) for h in snapshot.seen.states]
+    return [view_state(h, snapshot.view) for h in snapshot.observation.states]
 
 
 def references_in_view(snapshot: Snapshot) -> list[Tensor]:
@@ -80,7 +80,7 @@ def references_in_view(snapshot: Snapshot) -> list[Tensor]:
     Args:
         snapshot: The run.
     """
-    return [view_signal(g, snapshot.view) for g in snapshot.seen.references]
+    return [view_signal(g, snapshot.view) for g in snapshot.observation.references]
 
 
 def credits_in_view(snapshot: Snapshot) -> list[Tensor]:
@@ -89,7 +89,7 @@ def credits_in_view(snapshot: Snapshot) -> list[Tensor]:
     Args:
         snapshot: The run.
     """
-    pairs = zip(snapshot.delivered, snapshot.seen.references, strict=True)
+    pairs = zip(snapshot.delivered, snapshot.observation.references, strict=True)
     return [credit_in_view(c, g, snapshot.view) for c, g in pairs]
 
 
@@ -106,7 +106,7 @@ def credit_in_view(c: Tensor, g: Tensor, view: str) -> Tensor:
 
 
 def stacks(*columns: Sequence[Tensor]) -> Iterator[tuple[list[int], list[Tensor]]]:
-    """States of equal shape, stacked on a first axis: a card does one large operation as fast as a small one.
+    """States of equal shape, stacked on a first axis: a GPU does one large operation as fast as a small one.
 
     Args:
         columns: One tensor a state (or block) each; where shapes agree in the first they agree in all.
@@ -162,12 +162,12 @@ def planned_for(device: str) -> Iterator[None]:
 
 
 def entries_at_once(like: Tensor, on_cpu: int, share: float) -> int:
-    """Entries that may be held at once: so many on a CPU, on a card a share of its memory.
+    """Entries that may be held at once: so many on a CPU, on a GPU a share of its memory.
 
     Args:
         like: A tensor of their kind and on their device.
         on_cpu: How many on a CPU.
-        share: Of a card's memory.
+        share: Of a GPU's memory.
     """
     if not like.is_cuda:
         return on_cpu

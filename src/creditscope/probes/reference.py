@@ -12,7 +12,7 @@ from creditscope.probes.functional.clamp import PROBE_SIZES, clamp_onset, shrink
 from creditscope.probes.functional.drift import drift_at, drift_ratio
 from creditscope.probes.functional.fidelity import allowed_error, confident_tenth, infidelity
 from creditscope.probes.functional.norms import norm_stats, vector_norms
-from creditscope.probes.probe import Measured, Need, Probe, by_state, exact_twin, lists, numbers, references_in_view
+from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_copy, lists, numbers, references_in_view
 from creditscope.records.rows import ClampOnset, Drift, Fidelity
 
 
@@ -33,11 +33,11 @@ class FidelityProbe(Probe):
 
     def measure(self, snapshot: Snapshot) -> Measured:
         """One forward and backward pass in each dtype."""
-        twin = exact_twin(snapshot)
-        gaps, vanished = by_state(_infidelities, references_in_view(snapshot), references_in_view(twin)).unbind(dim=1)
+        double = float64_copy(snapshot)
+        gaps, vanished = by_state(_infidelities, references_in_view(snapshot), references_in_view(double)).unbind(dim=1)
         median = gaps.nanquantile(0.5, dim=1)
-        classes = not snapshot.probe.y.is_floating_point() and twin.seen.logits.shape[-1] > 1
-        among = gaps[:, confident_tenth(twin.seen.logits)] if classes else gaps
+        classes = not snapshot.probe.y.is_floating_point() and double.observation.logits.shape[-1] > 1
+        among = gaps[:, confident_tenth(double.observation.logits)] if classes else gaps
         confident = among.nanquantile(0.5, dim=1)
         rows = lists(1 - median, 1 - confident, allowed_error(median), vanished.sum(dim=1))
         return Measured(
@@ -100,7 +100,7 @@ class DriftProbe(Probe):
     def measure(self, snapshot: Snapshot) -> Measured:
         """From g of every probe sample in float64."""
         state = snapshot.depth // 2
-        g = references_in_view(exact_twin(snapshot))[state]
+        g = references_in_view(float64_copy(snapshot))[state]
         if len(g) < 3:
             raise NotMeasured(f"drift wants at least 3 probe samples, got {len(g)}; raise probe.n")
         ratio = drift_ratio(g)

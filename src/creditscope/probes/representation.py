@@ -11,7 +11,7 @@ from creditscope.blocks import Batch, Snapshot, are_finite, view_state
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.participation import participation_ratio
 from creditscope.probes.functional.ridge import ridge_accuracy
-from creditscope.probes.probe import Measured, Need, Probe, by_state, exact_twin, lists, numbers, states_in_view
+from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_copy, lists, numbers, states_in_view
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ParticipationProbe(Probe):
 
     def measure(self, snapshot: Snapshot) -> Measured:
         """One Gram matrix per state."""
-        values = by_state(vmap(participation_ratio), states_in_view(exact_twin(snapshot)))
+        values = by_state(vmap(participation_ratio), states_in_view(float64_copy(snapshot)))
         return Measured({"participation": numbers(values)})
 
 

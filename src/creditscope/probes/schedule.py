@@ -1,25 +1,25 @@
-"""When the dear set is measured."""
+"""When the expensive set is measured."""
 
 from collections.abc import Collection
 
 from creditscope.records import RunSpec
 
-DEAR_EPOCHS = (0, 1, 2, 3, 5, 10, 20, 30, 50)
+EXPENSIVE_EPOCHS = (0, 1, 2, 3, 5, 10, 20, 30, 50)
 
 
-def is_dear(epoch: int, last: int, dear: Collection[int] | None) -> bool:
-    """Whether the dear set is measured after this epoch: at the listed epochs and always at the last.
+def is_expensive(epoch: int, last: int, dear: Collection[int] | None) -> bool:
+    """Whether the expensive set is measured after this epoch: at the listed epochs and always at the last.
 
     Args:
         epoch: Epochs done.
         last: Epochs planned.
         dear: Listed epochs; None for the protocol's.
     """
-    return epoch == last or epoch in (DEAR_EPOCHS if dear is None else dear)
+    return epoch == last or epoch in (EXPENSIVE_EPOCHS if dear is None else dear)
 
 
-def dear_epochs(spec: RunSpec) -> tuple[int, ...] | None:
-    """The listed epochs of a run, for ``is_dear``; a baseline, never judged, is probed dearly at its last alone.
+def expensive_epochs(spec: RunSpec) -> tuple[int, ...] | None:
+    """The listed epochs of a run, for ``is_expensive``; a baseline, never judged, has its last alone.
 
     Args:
         spec: The run.

@@ -51,7 +51,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class Beside:
+class RelatedRuns:
     """Other cells that belong next to a depth outcome; each may be absent.
 
     Args:
@@ -82,7 +82,7 @@ class Cell:
     runs: tuple[RunLog, ...]
     role: Role
     baseline: Baseline | None = None
-    beside: Beside = field(default_factory=Beside)
+    related: RelatedRuns = field(default_factory=RelatedRuns)
     why_no_baseline: str = ""
     assume: Assumptions = field(default_factory=Assumptions)
     name: str = ""
@@ -169,7 +169,7 @@ def build_cells(
             continue
         spec = runs[0].spec
         found, why = _baseline(spec, pool, number)
-        cells.append(Cell(tuple(runs), role, found, _beside(spec, pool), why, assume))
+        cells.append(Cell(tuple(runs), role, found, _related(spec, pool), why, assume))
     labels = labels_of([cell.spec for cell in cells])
     named = (replace(cell, name=label) for cell, label in zip(cells, labels, strict=True))
     return tuple(sorted(named, key=lambda cell: cell.role != "claim"))
@@ -229,14 +229,14 @@ def _differences(claim: RunSpec, other: RunSpec) -> list[str]:
     return [name for name in names if getattr(claim, name) != getattr(other, name)] or ["nothing that is logged"]
 
 
-def _beside(spec: RunSpec, pool: _Pool) -> Beside:
+def _related(spec: RunSpec, pool: _Pool) -> RelatedRuns:
     """The backprop-trained relatives of a claim and the readout-only runs, finished ones only."""
     bp_key = spec.model_copy(
         update={"rule": "bp", "credit_norm": _bp_norm(spec), "penalty": _no_penalty(spec)}
     ).match_key
     frozen = [run for run in pool.by_key.get(bp_key, []) if run.finished]
     readout = pool.readout.get(spec.match_key) or pool.readout.get(bp_key) or []
-    return Beside(bp_frozen=tuple(frozen), readout=tuple(readout), bp=tuple(pool.bp.get(bp_key, [])))
+    return RelatedRuns(bp_frozen=tuple(frozen), readout=tuple(readout), bp=tuple(pool.bp.get(bp_key, [])))
 
 
 def _bp_norm(spec: RunSpec) -> str | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from creditscope.protocol.words import counted, quantity, span
+from creditscope.protocol.text import counted, quantity, span
 
 if TYPE_CHECKING:
     from creditscope.protocol.cells import Cell
     from creditscope.protocol.facts import RunFacts
-    from creditscope.protocol.shelf import Shelf
+    from creditscope.protocol.spill import Spill
     from creditscope.records.log import RunLog
 
 Side = Literal["above", "below"]
@@ -238,8 +238,8 @@ class Check(ABC):
         """What it must know of the rows of one run, for ``cell.readings``; the last epoch is known anyway."""
         return None
 
-    def put_away(self, reading: Any, shelf: "Shelf") -> Any:
-        """What it read of one of thousands of runs, with its bulk on a shelf."""
+    def put_away(self, reading: Any, spill: "Spill") -> Any:
+        """What it read of one of thousands of runs, with its bulk on a spill."""
         return reading
 
     def distance(self, value: float | None) -> float | None:

@@ -9,7 +9,7 @@ from creditscope.protocol.cells import accuracy_of
 from creditscope.protocol.check import Grade, Outcome, Ruling
 from creditscope.protocol.facts import RunFacts
 from creditscope.protocol.sensitivity import Range, gaps
-from creditscope.protocol.words import counted, listed, number, quantity, span
+from creditscope.protocol.text import counted, listed, number, quantity, span
 from creditscope.records.log import RunLog
 from creditscope.records.table import Table, markdown, visible
 

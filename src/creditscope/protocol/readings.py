@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from creditscope.errors import NotMeasured
 from creditscope.protocol.check import Check
 from creditscope.protocol.facts import Assumptions, RunFacts
-from creditscope.protocol.shelf import Shelf, Slot
+from creditscope.protocol.spill import Slot, Spill
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EndRow, EpochRow, Fidelity, HeaderRow, Norms, ProbeRow
 from creditscope.records.spec import Frozen
@@ -99,7 +99,7 @@ class Reader:
     def __init__(self, checks: Iterable[Check], assume: Assumptions) -> None:
         self._checks = tuple(checks)
         self._assume = assume
-        self._shelf = Shelf()
+        self._shelf = Spill()
         self._shared: dict[Any, Any] = {}
 
     def read(self, log: RunLog) -> ReadRun:

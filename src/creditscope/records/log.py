@@ -80,7 +80,9 @@ class RunLog:
             for row in self.epochs
         ]
         status = self.end.status if self.end is not None else "unfinished"
-        title = f"{self.spec.method}, seed {self.spec.seed}: {status}, {len(self.probes)} dear probes ({self.name})"
+        title = (
+            f"{self.spec.method}, seed {self.spec.seed}: {status}, {len(self.probes)} expensive probes ({self.name})"
+        )
         return Table(("epoch", "accuracy", "‖h_l‖", "‖g_l‖"), tuple(rows), title=title).to_html()
 
     @classmethod
@@ -241,7 +243,7 @@ class LogWriter:
         except OSError as error:
             raise _cannot_write(self.path, error) from None
 
-    def cut_after(self, epoch: int) -> tuple[EpochRow, ...]:
+    def truncate_after(self, epoch: int) -> tuple[EpochRow, ...]:
         """Drop every row past an epoch, and the end row: what a resume from a checkpoint of that epoch needs.
 
         Args:

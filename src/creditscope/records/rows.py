@@ -262,7 +262,7 @@ class EpochRow(Frozen):
 
 
 class ProbeRow(Frozen):
-    """The dear set, measured on the schedule; a field that could not be measured is None and named in ``not_measured``.
+    """The expensive set, measured on the schedule; ``not_measured`` names each field that could not be measured.
 
     Args:
         epoch: Epochs done.

@@ -86,7 +86,7 @@ class ProbeSpec(Frozen):
         batch: Probe batch size.
         reduction: ``sum``: gradients are per sample; ``mean``: divided by the probe batch.
         mode: The module mode while measuring.
-        dear: Epochs at which the dear set is measured besides the last; None: the protocol's list.
+        dear: Epochs at which the expensive set is measured besides the last; None: the protocol's list.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
     """

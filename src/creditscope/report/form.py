@@ -8,7 +8,7 @@ from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Outcome
 from creditscope.protocol.checks.direction import last_probe
 from creditscope.protocol.present import Section, heading, render
-from creditscope.protocol.words import counted, listed, number, quantity
+from creditscope.protocol.text import counted, listed, number, quantity
 from creditscope.records.rows import Gamma, Numbers, ProbeRow
 from creditscope.records.table import Table, latex, markdown
 from creditscope.report.labels import name_cells
@@ -78,7 +78,7 @@ def reporting_form(cell: JudgedCell, audit: Audit, label: str | None = None) -> 
 
 
 def per_layer_table(cell: JudgedCell, label: str | None = None) -> Table:
-    """Per state, at the last logged epoch and the last dear probe: means over seeds; p is the largest over seeds.
+    """Per state, at the last logged epoch and the last expensive probe: means over seeds; p is the largest over seeds.
 
     Args:
         cell: The method.

@@ -23,7 +23,7 @@ class Quantity:
         place: Per state, per block, or one number.
         log: Whether its axis is logarithmic at first; None when a logarithm makes no sense.
         angle: Whether it is a cosine, which may be read in degrees.
-        of_epoch: Reads it from an epoch row; None for a dear probe.
+        of_epoch: Reads it from an epoch row; None for an expensive probe.
         of_probe: Reads it from a probe row; None for an epoch row.
         null: Name of the quantity whose null band belongs behind it.
     """

@@ -6,7 +6,7 @@ from typing import Any
 from creditscope.protocol.audit import Audit
 from creditscope.protocol.check import Outcome, Ruling
 from creditscope.protocol.present import decisions_table, stays_table, timeline_table, verdict_table
-from creditscope.protocol.words import counted, listed, number, quantity, span
+from creditscope.protocol.text import counted, listed, number, quantity, span
 from creditscope.records.table import Align, Table
 from creditscope.report.labels import Named, Names
 from creditscope.report.words import ADVISORY, CHECKS, SYMBOLS, VERDICT_SYMBOLS, Words

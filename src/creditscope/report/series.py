@@ -9,7 +9,7 @@ from typing import Any
 from creditscope.protocol.audit import Audit
 from creditscope.protocol.cells import Baseline
 from creditscope.protocol.facts import RunFacts
-from creditscope.protocol.words import number
+from creditscope.protocol.text import number
 from creditscope.records.log import RunLog
 from creditscope.records.rows import Numbers
 from creditscope.records.table import visible
@@ -135,7 +135,7 @@ def _by_layer(rows: Sequence[Numbers | None]) -> list[list[float | int | None]]:
 
 
 def _null(run: RunLog, quantity: Quantity) -> dict[str, Any] | None:
-    """Lower and upper edge of the null band per layer, at the epochs of the dear probes."""
+    """Lower and upper edge of the null band per layer, at the epochs of the expensive probes."""
     assert quantity.null is not None
     tests = [quantity.null(row) for row in run.probes]
     low: list[Numbers | None] = []

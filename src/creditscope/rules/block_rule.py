@@ -34,7 +34,7 @@ class BlockRule(CreditRule):
         """One cut forward pass, then one pullback of (c_0..c_L, e) through the pieces."""
 
         def run(params: dict[str, Tensor]) -> tuple[tuple[tuple[Tensor, ...], Tensor], tuple[Tensor, ...]]:
-            seen = task.blocks.forward({**task.buffers, **params}, batch.x, cut=True)
+            seen = task.blocks.forward({**task.buffers, **params}, batch.x, detach=True)
             return (seen.states, seen.logits), seen.branches
 
         (states, logits), pullback, branches = vjp(run, dict(params), has_aux=True)  # type: ignore[misc]
@@ -53,7 +53,7 @@ class BlockRule(CreditRule):
         seen = task.blocks.forward({**task.buffers, **params}, batch.x)
         return self.signals(task, params, feedback, task.error(seen.logits, batch.y), seen.states[-1], batch)
 
-    def deliver_seen(
+    def deliver_observed(
         self, task: Task, params: Params, feedback: Feedback, batch: Batch, top: Tensor, error: Tensor
     ) -> tuple[Tensor, ...]:
         """The signals alone, but for a rule that delivers in a way of its own."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
 from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Spread, Task
-from creditscope.blocks.cut import Blocks, hooks
 from creditscope.blocks.observe import zero_taps
+from creditscope.blocks.partition import Blocks, hooks
 from creditscope.errors import BadInput
 from creditscope.records import FeedbackSpec
 from creditscope.rules.block_rule import penalty_signal
@@ -71,7 +71,7 @@ class FeedbackAlignment(CreditRule):
         self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor
     ) -> dict[str, Tensor]:
         def run(params: dict[str, Tensor]) -> tuple[Tensor, ...]:
-            return task.blocks.forward({**task.buffers, **params}, batch.x, cut=True).branches
+            return task.blocks.forward({**task.buffers, **params}, batch.x, detach=True).branches
 
         with carriers(task.blocks, feedback):
             branches, pullback = vjp(run, dict(params))  # type: ignore[misc]

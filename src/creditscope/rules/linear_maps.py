@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from creditscope.blocks import Params, Task
-from creditscope.blocks.cut import hooks
+from creditscope.blocks.partition import hooks
 from creditscope.errors import BadInput
 
 _MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)

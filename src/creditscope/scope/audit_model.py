@@ -8,22 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.blocks import Blocks
-from creditscope.blocks.cut import Where
+from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.records import EndRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
-from creditscope.scope.found import as_found, device_of, plain_model
 from creditscope.scope.measure import (
     correct_fields,
-    dear_row,
     epoch_row,
+    expensive_row,
     header_of,
-    look,
+    observe_model,
     require_true_reference,
 )
 from creditscope.scope.probe_data import Loader
 from creditscope.scope.recipe import Recipe
+from creditscope.scope.restore import device_of, plain_model, restoring
 from creditscope.scope.subject import LossOf, Subject, initial
 
 # A model in hand is a trained model; how long it trained is not known unless the recipe says so.
@@ -116,28 +116,28 @@ def model_log(
         seed: Likewise.
         redraws: Likewise.
         directions: Likewise.
-        dear: Whether the dear set is measured.
+        dear: Whether the expensive set is measured.
     """
     inner = plain_model(model)
     autocast = torch.is_autocast_enabled(device_of(inner).type)
-    with as_found(inner):
+    with restoring(inner):
         subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed)
         start = initial(subject, init)
         header = header_of(subject, name, redraws, directions, recipe)
         epoch = header.spec.epochs or TRAINED
         snapshot = subject.snapshot(start, epoch, dear=dear)
-        looked = look(subject, snapshot)
+        observed = observe_model(subject, snapshot)
         if dear:
-            require_true_reference(snapshot, looked)
+            require_true_reference(snapshot, observed)
         correct = subject.correct(snapshot)
         accuracy = None if correct is None else float(correct.double().mean())
-        loss = float(snapshot.seen.loss.double().mean())
-        row = epoch_row(subject, looked, start, epoch, test_accuracy=accuracy, test_loss=loss)
-        probes = (dear_row(subject, snapshot, redraws, directions, keep_draws=True),) if dear else ()
+        loss = float(snapshot.observation.loss.double().mean())
+        row = epoch_row(subject, observed, start, epoch, test_accuracy=accuracy, test_loss=loss)
+        probes = (expensive_row(subject, snapshot, redraws, directions, keep_draws=True),) if dear else ()
     end = EndRow(status="finished", epoch=epoch, test_accuracy=accuracy, **correct_fields(correct))
     bypassed = [why for row in probes for part, why in row.not_measured.items() if part == "rho" and "by-passes" in why]
     notes = [
-        *looked.notes,
+        *observed.notes,
         *bypassed,
         *(["autocast was on; measured with it off, in the parameters' dtype"] if autocast else []),
     ]

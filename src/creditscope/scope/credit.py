@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.blocks import Batch, Blocks, Credit, CreditRule, Feedback, LossFn, Params, Spread, Task
-from creditscope.blocks.cut import hooks, state_of
+from creditscope.blocks.partition import hooks, state_of
 from creditscope.errors import BadInput, NotMeasured, did_you_mean
 from creditscope.records import FeedbackSpec
 from creditscope.rules import build_rule
-from creditscope.scope.found import plain_model, spared_gradients
 from creditscope.scope.inputs import call
+from creditscope.scope.restore import plain_model, spared_gradients
 from creditscope.scope.true_backward import TrueBlocks
 
 Inputs = Tensor | dict[str, Tensor]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.blocks import Snapshot, Task
-from creditscope.blocks.cut import hooks, state_of
+from creditscope.blocks.partition import hooks, state_of
 from creditscope.probes.functional.norms import norm_stats, vector_norms
 
 NORMALISERS = (

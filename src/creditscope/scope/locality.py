@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 
 from creditscope.blocks import Blocks, LossFn
-from creditscope.blocks.cut import Where, hooks
+from creditscope.blocks.partition import Where, hooks
 from creditscope.errors import BadInput, did_you_mean
-from creditscope.probes.streams import gaussian, stream
+from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.scope.credit import Inputs, run_backward
-from creditscope.scope.found import as_found, device_of, plain_model, spared_gradients
 from creditscope.scope.inputs import call, logits_of, with_logits
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import gather
+from creditscope.scope.restore import device_of, plain_model, restoring, spared_gradients
 from creditscope.scope.subject import LossOf
 from creditscope.scope.true_backward import TrueBlocks
 
@@ -117,7 +117,7 @@ def check_locality(
     if loss_fn is not None and update_fn is not None:
         raise BadInput("wanted loss_fn or update_fn, got both; your own update_fn knows its loss")
     inner = plain_model(model)
-    with as_found(inner):
+    with restoring(inner):
         dtype = next(inner.parameters()).dtype
         (x, y), _, _, table = gather(batch, device_of(inner), dtype)
         cut_model = replace(TrueBlocks.of(inner, blocks), table=table)
@@ -231,7 +231,7 @@ class _Trial:
         try:
             for name in names:
                 old = kept[name]
-                noise = gaussian(tuple(old.shape), stream(self.seed, source, name)).to(old)
+                noise = gaussian(tuple(old.shape), probe_generator(self.seed, source, name)).to(old)
                 size = old.double().square().mean().sqrt().to(old)
                 params[name].data = old + noise * torch.where(size > 0, size, torch.ones_like(size))
             yield

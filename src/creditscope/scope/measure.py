@@ -1,4 +1,4 @@
-"""From a subject to rows: the cheap set, the dear set, and what had to be said about them."""
+"""From a subject to rows: the per-epoch set, the expensive set, and what had to be said about them."""
 
 import re
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from creditscope.blocks import Batch, Params, Snapshot
 from creditscope.errors import BadInput, NotMeasured
-from creditscope.probes.cheap import SampleNumbers, epoch_fields, sample_numbers, summarise
-from creditscope.probes.dear import measure_dear
+from creditscope.probes.expensive import measure_expensive
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.probe import exact_twin
-from creditscope.probes.streams import gaussian, stream
+from creditscope.probes.per_epoch import SampleNumbers, epoch_fields, sample_numbers, summarise
+from creditscope.probes.probe import float64_copy
+from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
 from creditscope.records.provenance import now, provenance
 from creditscope.scope.credit import BackwardCredit
@@ -40,7 +40,7 @@ UNLIKE_SHAPES = "states differ in shape: growth is taken on the RMS per element"
 
 
 @dataclass(frozen=True)
-class Looked:
+class ModelObservation:
     """One look at a model.
 
     Args:
@@ -99,8 +99,8 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
     )
 
 
-def look(subject: Subject, snapshot: Snapshot, independent: bool | None = None) -> Looked:
-    """The cheap set, with what stands in the way of part of it.
+def observe_model(subject: Subject, snapshot: Snapshot, independent: bool | None = None) -> ModelObservation:
+    """The per-epoch set, with what stands in the way of part of it.
 
     Args:
         subject: The model.
@@ -112,8 +112,8 @@ def look(subject: Subject, snapshot: Snapshot, independent: bool | None = None) 
     if subject.found:
         notes.append(f"blocks found: {', '.join(subject.names)}; name others with blocks=[...]")
     with torch.no_grad():
-        seen = sample_numbers(snapshot.seen, snapshot.view, snapshot.exact)
-        # A few numbers a sample: on a card every operation on them would cost more than here.
+        seen = sample_numbers(snapshot.observation, snapshot.view, snapshot.exact)
+        # A few numbers a sample: on a GPU every operation on them would cost more than here.
         fields = epoch_fields(summarise(SampleNumbers(*(part.cpu() for part in seen))), snapshot.exact)
     _refuse_zero_credit(snapshot)
     hidden = fields["hidden"].median
@@ -127,11 +127,11 @@ def look(subject: Subject, snapshot: Snapshot, independent: bool | None = None) 
         for name in ("reference", "gain", "cosine", "cosine_published", "gamma"):
             fields.pop(name, None)
         notes.append("samples are not independent even in eval mode: no gradient is taken per sample")
-    return Looked(fields, tuple(notes))
+    return ModelObservation(fields, tuple(notes))
 
 
-def dear_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int, keep_draws: bool) -> ProbeRow:
-    """The dear set; for a credit read from a backward pass the null is ours, by shuffling its feedback.
+def expensive_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int, keep_draws: bool) -> ProbeRow:
+    """The expensive set; for a credit read from a backward pass the null is ours, by shuffling its feedback.
 
     Args:
         subject: The model.
@@ -140,7 +140,7 @@ def dear_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int
         directions: M of ρ.
         keep_draws: Whether null values go into the row.
     """
-    row = measure_dear(snapshot, redraws, directions, keep_draws)
+    row = measure_expensive(snapshot, redraws, directions, keep_draws)
     if snapshot.grads is not None and subject.backward is None and not _order_is_free(subject, snapshot):
         reasons = row.not_measured | {"gradient_cosine": ORDER_MATTERS}
         row = row.model_copy(update={"gradient_cosine": None, "not_measured": reasons})
@@ -156,18 +156,18 @@ def dear_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int
     return row.model_copy(update={"null": null, "not_measured": reasons})
 
 
-def epoch_row(subject: Subject, looked: Looked, init: Params | None, epoch: int, **given: Any) -> EpochRow:
+def epoch_row(subject: Subject, observed: ModelObservation, init: Params | None, epoch: int, **given: Any) -> EpochRow:
     """The epoch row of one look.
 
     Args:
         subject: The model.
-        looked: The cheap set.
+        observed: The per-epoch set.
         init: Parameters at initialisation; None: movement is not measured.
         epoch: Epochs done.
         given: Further fields.
     """
     moved = subject.movement(init) if init is not None else None
-    return EpochRow(epoch=epoch, movement=moved, **looked.fields, **given)
+    return EpochRow(epoch=epoch, movement=moved, **observed.fields, **given)
 
 
 def correct_fields(correct: Tensor | None) -> dict[str, Any]:
@@ -181,18 +181,18 @@ def correct_fields(correct: Tensor | None) -> dict[str, Any]:
     return {"correct": np.packbits(correct.cpu().numpy()).tobytes().hex(), "n_test": len(correct)}
 
 
-def require_true_reference(snapshot: Snapshot, looked: Looked) -> None:
+def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> None:
     """Refuse a model whose reference is not the slope of its loss: something in its forward hides the gradient.
 
     The predicted change ⟨g, v⟩ along random directions is compared with central differences in float64.
 
     Args:
         snapshot: The model now.
-        looked: What was seen of it; without references, or in a diverged net, there is nothing to compare.
+        observed: What was seen of it; without references, or in a diverged net, there is nothing to compare.
     """
-    if "reference" not in looked.fields or not all(bool(h.isfinite().all()) for h in snapshot.seen.states):
+    if "reference" not in observed.fields or not all(bool(h.isfinite().all()) for h in snapshot.observation.states):
         return
-    twin = exact_twin(snapshot)
+    twin = float64_copy(snapshot)
     batch = twin.batches[0]
     n = len(batch.x)
     full = {**twin.task.buffers, **twin.params}
@@ -200,8 +200,8 @@ def require_true_reference(snapshot: Snapshot, looked: Looked) -> None:
     def loss(level: int, tap: Tensor) -> Tensor:
         return twin.task.loss(twin.task.blocks.forward(full, batch.x, taps={level: tap}).logits, batch.y)
 
-    for level, (h, g) in enumerate(zip(twin.seen.states, twin.seen.references, strict=True)):
-        noise = gaussian(tuple(h[:n].shape), stream(snapshot.seed, snapshot.epoch, f"slope/{level}", h.device))
+    for level, (h, g) in enumerate(zip(twin.observation.states, twin.observation.references, strict=True)):
+        noise = gaussian(tuple(h[:n].shape), probe_generator(snapshot.seed, snapshot.epoch, f"slope/{level}", h.device))
         # Entries that a ReLU left at exactly 0 may meet another one there, and a kink has no slope.
         noise = noise * (h[:n] != 0)
         size = torch.linalg.vector_norm(h[:n].flatten(1), dim=1).median().clamp(min=1e-12)
@@ -249,10 +249,10 @@ def _require_backprop(subject: Subject, row: ProbeRow) -> None:
 
 
 def _refuse_zero_credit(snapshot: Snapshot) -> None:
-    delivered = snapshot.seen.delivered
+    delivered = snapshot.observation.delivered
     if delivered is None or any(bool(c.any()) for c in delivered):
         return
-    if any(bool(g.any()) for g in snapshot.seen.references):
+    if any(bool(g.any()) for g in snapshot.observation.references):
         raise BadInput(
             "wanted a credit signal, got zeros at every state for every sample; check that the adapter reads the run's "
             "own backward, or leave credit out"

@@ -14,8 +14,8 @@ from creditscope.blocks import Batch, Snapshot, Task, observe
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.cosine import cosines, mean_defined, units
 from creditscope.probes.nulls import null_test
-from creditscope.probes.probe import credits_in_view, exact_twin, references_in_view
-from creditscope.probes.streams import stream
+from creditscope.probes.probe import credits_in_view, float64_copy, references_in_view
+from creditscope.probes.seeds import probe_generator
 from creditscope.records.rows import NullTest
 from creditscope.scope.credit import BackwardCredit
 
@@ -56,7 +56,7 @@ def exact_states(task: Task, credit: BackwardCredit, batch: Batch, seed: int) ->
     """
     params = {name: p.detach() for name, p in task.blocks.model.named_parameters()}
     own = credit.deliver(task, params, batch)
-    with shuffled(credit, stream(seed, 0, "exact")):
+    with shuffled(credit, probe_generator(seed, 0, "exact")):
         other = credit.deliver(task, params, batch)
     with torch.no_grad():
         true = observe(task, params, None, {}, batch).references
@@ -76,14 +76,14 @@ def shuffled_null(snapshot: Snapshot, credit: BackwardCredit, keep_draws: bool) 
     """
     if credit.redraws < 1:
         raise NotMeasured("fresh-feedback null wants at least one shuffle, got redraws = 0; raise redraws")
-    twin = exact_twin(snapshot)
+    twin = float64_copy(snapshot)
     n = min(SAMPLES, len(twin.probe.x))
     batch = Batch(twin.probe.x[:n], twin.probe.y[:n])
     references = [g[:n] for g in references_in_view(twin)]
     signals = [c[:n] for c in credits_in_view(twin)]
     observed = torch.stack([mean_defined(*cosines(c, g))[0] for c, g in zip(signals, references, strict=True)])
     against = [units(g) for g in references]
-    generator = stream(snapshot.seed, snapshot.epoch, "shuffle")
+    generator = probe_generator(snapshot.seed, snapshot.epoch, "shuffle")
     rows = []
     for _ in range(credit.redraws):
         with shuffled(credit, generator):

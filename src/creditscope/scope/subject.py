@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.blocks import Batch, CreditRule, Feedback, Params, Snapshot, Task
-from creditscope.blocks.cut import Where
+from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput
 from creditscope.probes.functional.movement import movements
 from creditscope.probes.probe import by_state, numbers
 from creditscope.records.method import TrainLast
 from creditscope.records.rows import Movement
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
-from creditscope.scope.found import device_of, spared_gradients
 from creditscope.scope.growth import ends_in_normaliser
 from creditscope.scope.inputs import call
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
+from creditscope.scope.restore import device_of, spared_gradients
 from creditscope.scope.shuffle import exact_states
 from creditscope.scope.true_backward import TrueBlocks
 
@@ -61,7 +61,7 @@ class Subject:
         backward: Backward | None,
         seed: int,
     ) -> "Subject":
-        """Cut a model and check everything a user can get wrong; call it inside ``as_found``.
+        """Cut a model and check everything a user can get wrong; call it inside ``restoring``.
 
         Args:
             model: The model, out of its wrapper.
@@ -175,13 +175,13 @@ class Subject:
         return count if all(trains[len(trains) - count :]) else None
 
     def snapshot(self, init: Params | None, epoch: int, step: int = 0, dear: bool = True) -> Snapshot:
-        """The model now, as the probes see it; call it inside ``as_found``.
+        """The model now, as the probes see it; call it inside ``restoring``.
 
         Args:
             init: Parameters at initialisation.
             epoch: Epochs done.
             step: Steps done.
-            dear: Whether the dear set is asked, which also looks at what the backward pass writes.
+            dear: Whether the expensive set is asked, which also looks at what the backward pass writes.
         """
         train = Batch(self.data.probe.x[:PROBE_BATCH], self.data.probe.y[:PROBE_BATCH])
         kept = self.data.test
@@ -222,7 +222,7 @@ class Subject:
         if not self.data.labelled or self.task.outputs < 2:
             return None
         if len(self.data.test.x) == len(self.data.probe.x):
-            return snapshot.seen.logits.argmax(-1) == self.data.test.y
+            return snapshot.observation.logits.argmax(-1) == self.data.test.y
         with torch.no_grad():
             logits = [call(self.model, self.cut.inputs(x)) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)]
         return torch.cat(logits).argmax(-1) == self.data.test.y

@@ -41,7 +41,7 @@ class TrueBlocks(Blocks):
         *,
         taps: Mapping[int, Tensor] | None = None,
         replace: Mapping[int, Tensor] | None = None,
-        cut: bool = False,
+        detach: bool = False,
     ) -> Pass:
         """As ``Blocks.forward``.
 
@@ -50,14 +50,14 @@ class TrueBlocks(Blocks):
             x: Inputs.
             taps: Added to state l as it goes on.
             replace: State l is replaced by this one.
-            cut: Whether each state is detached as it goes on.
+            detach: Whether each state is detached as it goes on.
         """
         # A layer that counts its calls in a buffer: torch.func refuses to change what it did not make.
         buffers = {name: params.get(name, buffer).clone() for name, buffer in self.model.named_buffers()}
         full = {**params, **buffers}
-        if cut:
+        if detach:
             # A rule's own local pass: the detaching is ours, and so is the backward.
-            return super().forward(full, x, taps=taps, replace=replace, cut=True)
+            return super().forward(full, x, taps=taps, replace=replace, detach=True)
         # A layer that works in place must not write into a state that is used again.
         fresh = None if replace is None else {level: h.clone() for level, h in replace.items()}
         with true_backward(self.model):

@@ -11,26 +11,26 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from creditscope.blocks.cut import Where
+from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput, CannotWrite
-from creditscope.probes.dear import dear_probes
+from creditscope.probes.expensive import expensive_probes
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.schedule import DEAR_EPOCHS
+from creditscope.probes.schedule import EXPENSIVE_EPOCHS
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
-from creditscope.scope.found import as_found, plain_model
 from creditscope.scope.measure import (
     correct_fields,
-    dear_row,
     epoch_row,
+    expensive_row,
     header_of,
-    look,
+    observe_model,
     require_true_reference,
 )
 from creditscope.scope.probe_data import Loader
 from creditscope.scope.recipe import Recipe
+from creditscope.scope.restore import plain_model, restoring
 from creditscope.scope.steps import LastStep
 from creditscope.scope.subject import LossOf, Subject
 
@@ -91,7 +91,7 @@ def watch(
     if not (math.isfinite(budget) and 0 <= budget <= 1):
         raise BadInput(f"wanted budget as a share of the time in [0, 1], got {budget}; 0.05 is five per cent")
     inner = plain_model(model)
-    with as_found(inner):
+    with restoring(inner):
         subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed)
     return Scope(subject, name, out, every, budget, on_alert, on_row, stop, redraws, directions, recipe)
 
@@ -164,7 +164,7 @@ class Scope:
         return self
 
     def step(self, decay: float = 0.0) -> None:
-        """Say that the optimiser took a step; the last one before a dear look shows whether steps go down.
+        """Say that the optimiser took a step; the last one before an expensive look shows whether steps go down.
 
         The weights of the blocks are copied, as the budget allows.
 
@@ -199,7 +199,7 @@ class Scope:
             self.skipped.append(self._epoch)
             self._add(self._passed_over())
             return
-        dear = self._epoch in DEAR_EPOCHS and self._affordable("cheap", "guard", "dear")
+        dear = self._epoch in EXPENSIVE_EPOCHS and self._affordable("cheap", "guard", "dear")
         self._measure(dear, last=False)
         if self.stopped is not None:
             raise Stopped(self.stopped.message)
@@ -242,7 +242,7 @@ class Scope:
             self.skipped = [epoch for epoch in self.skipped if epoch != self._epoch]
             self._measure(dear=True, last=True)
         elif not probed:
-            self._dear(last=True)
+            self._expensive(last=True)
 
     def _finish(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         status, reason = "finished", self._said_skipped()
@@ -278,7 +278,7 @@ class Scope:
 
     def _passed_over(self) -> ProbeRow:
         why = f"skipped: measuring would take more than {self._budget:.3g} of the time; raise budget or every"
-        fields = ("epoch row", *(name for probe in dear_probes() for name in probe.fields))
+        fields = ("epoch row", *(name for probe in expensive_probes() for name in probe.fields))
         return ProbeRow(epoch=self._epoch, step=self._step, not_measured=dict.fromkeys(fields, why))
 
     def _affordable(self, *looks: str) -> bool:
@@ -289,37 +289,37 @@ class Scope:
     def _measure(self, dear: bool, last: bool) -> None:
         began = time.monotonic()
         subject = self._subject
-        with as_found(subject.model):
+        with restoring(subject.model):
             snapshot = subject.snapshot(self._init, self._epoch, self._step, dear=False)
             if dear or self._independent is None:
-                # Dearer than the cheap set itself, so not at every look; yet now and then, for a branch that starts
+                # Costs more than the per-epoch set, so not at every look; yet now and then, for a branch that starts
                 # at zero hides what it mixes.
                 self._independent = samples_are_independent(snapshot)
                 self._spend("guard", began)
                 began = time.monotonic()
-            looked = look(subject, snapshot, self._independent)
-            self._notes = looked.notes
-            finite = all(bool(h.isfinite().all()) for h in snapshot.seen.states)
+            observed = observe_model(subject, snapshot, self._independent)
+            self._notes = observed.notes
+            finite = all(bool(h.isfinite().all()) for h in snapshot.observation.states)
             given = dict(self._given)
             # An accuracy of the user's own is on samples that are not known here: no sample's correctness goes with it.
             self._correct = subject.correct(snapshot) if given.get("test_accuracy") is None else None
             if self._correct is not None:
                 given["test_accuracy"] = float(self._correct.double().mean())
-            loss = float(snapshot.seen.loss.double().mean())
-            row = epoch_row(subject, looked, self._init, self._epoch, step=self._step, test_loss=loss, **given)
+            loss = float(snapshot.observation.loss.double().mean())
+            row = epoch_row(subject, observed, self._init, self._epoch, step=self._step, test_loss=loss, **given)
             self._spend("cheap", began)
             if self._epoch == 0:
-                require_true_reference(snapshot, looked)
+                require_true_reference(snapshot, observed)
         self._add(row)
         if dear and finite:
-            self._dear(last)
+            self._expensive(last)
 
-    def _dear(self, last: bool) -> None:
+    def _expensive(self, last: bool) -> None:
         began = time.monotonic()
-        with as_found(self._subject.model):
+        with restoring(self._subject.model):
             snapshot = self._subject.snapshot(self._init, self._epoch, self._step)
             snapshot = replace(snapshot, update=self._last_step.update())
-            row = dear_row(self._subject, snapshot, self._redraws, self._directions, keep_draws=last)
+            row = expensive_row(self._subject, snapshot, self._redraws, self._directions, keep_draws=last)
         self._spend("dear", began)
         self._add(row)
 

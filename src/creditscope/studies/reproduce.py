@@ -11,14 +11,14 @@ from creditscope.engine.estimate import Estimate, estimate
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
 from creditscope.errors import BadInput, did_you_mean
+from creditscope.execution.local import PlanProgress, pick_device, train
+from creditscope.execution.pack import pack
 from creditscope.figures import draw_figure
+from creditscope.plans.presets import build_specs, preset
 from creditscope.protocol.audit import Audit, audit
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.report import write_report
 from creditscope.studies.partial import partial_audit
-from creditscope.sweeps.local import PlanProgress, pick_device, train
-from creditscope.sweeps.pack import pack
-from creditscope.sweeps.presets import build_specs, preset
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from creditscope.lint.calls import called_name, keyword, own_name, receiver
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.recognise import is_gradient, is_norm
 from creditscope.lint.source import Source
-from creditscope.lint.words import parts
+from creditscope.lint.text import parts
 
 _SMALLEST, _LARGEST = 1e-15, 1e-4
 _LOSSES = {

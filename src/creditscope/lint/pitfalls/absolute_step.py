@@ -7,7 +7,7 @@ from creditscope.lint.calls import method, own_name
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.recognise import origins, quotient
 from creditscope.lint.source import MAX_HOPS, Source, same
-from creditscope.lint.words import parts
+from creditscope.lint.text import parts
 
 _SMALLEST, _LARGEST = 1e-10, 0.1
 _FLOAT64 = {"torch.float64", "torch.double", "jax.numpy.float64", "numpy.float64"}

@@ -8,7 +8,7 @@ from creditscope.lint.calls import argument, called_name, keyword, method, own_n
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.recognise import LARGEST_GUARD, constant, is_cosine, is_gradient, is_norm, is_sum
 from creditscope.lint.source import MAX_HOPS, Source
-from creditscope.lint.words import like_cosine
+from creditscope.lint.text import like_cosine
 
 _UNDEFINED = {"isnan", "isfinite", "isinf"}
 _FILLS = {"masked_fill", "masked_fill_"}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from creditscope.lint.draws import Kept, is_module, is_saved_by_class, kept_draws, saved_by_hand
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.source import Source
-from creditscope.lint.words import parts
+from creditscope.lint.text import parts
 
 # Random tensors that a module may well hold without saving them.
 _THROW_AWAY = {"noise", "dummy", "example", "sample", "input", "inputs", "latent", "z", "x", "mask", "eps"}

@@ -17,7 +17,7 @@ from creditscope.protocol.inference import (
     welch,
 )
 from creditscope.protocol.readings import correct_of, curve_of
-from creditscope.protocol.words import counted, listed, number, span
+from creditscope.protocol.text import counted, listed, number, span
 from creditscope.records.log import RunLog
 from creditscope.records.method import Method
 
@@ -236,8 +236,8 @@ def _details(cell: Cell, margins: Margins, estimate: Estimate, threshold: float)
     needed = seeds_needed_range(estimate, threshold) if is_open else None
     frozen, bp, bp_frozen = (
         _baseline_mean(cell, margins),
-        mean_accuracy(cell.beside.bp),
-        mean_accuracy(cell.beside.bp_frozen),
+        mean_accuracy(cell.related.bp),
+        mean_accuracy(cell.related.bp_frozen),
     )
     ours = fmean(accuracy for _, accuracy in margins.claims)
     span_bp = None if bp is None or bp_frozen is None else bp - bp_frozen
@@ -271,7 +271,7 @@ def _use(run: RunLog, common: list[int], pairs: bool) -> bool:
 
 def _baseline(cell: Cell) -> dict[str, Any]:
     assert cell.baseline is not None
-    beside = cell.beside
+    beside = cell.related
     return {
         "method": cell.baseline.method,
         "accuracy": cell.baseline.mean,
@@ -298,12 +298,12 @@ def _comparison(cell: Cell, threshold: float, ruling: Ruling) -> list[str]:
         said.append(f"unmatched: the logs do not state {listed(cell.baseline.unknown)}")
     if effectively_linear(cell.baseline.runs):
         said.append("the baseline is effectively linear (‖f‖/‖h‖ < 1 %)")
-    ours, shallow = mean_accuracy(cell.runs), mean_accuracy(cell.beside.bp_frozen)
+    ours, shallow = mean_accuracy(cell.runs), mean_accuracy(cell.related.bp_frozen)
     if cell.spec.rule == "bp" or ours is None or shallow is None:
         return said
     if ruling is Ruling.PASSES and PP * (ours - shallow) < threshold:
         said.append("better than its own frozen twin, not better than a shallow net trained by backprop")
-    said.append(f"bp@frozen reaches {shallow:.4g} ({counted(len(cell.beside.bp_frozen), 'seed')})")
+    said.append(f"bp@frozen reaches {shallow:.4g} ({counted(len(cell.related.bp_frozen), 'seed')})")
     return said
 
 

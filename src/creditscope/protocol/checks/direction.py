@@ -13,8 +13,8 @@ from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Check, Evidence, Grade, History, Outcome, Ruling, SeedOutcome, worst
 from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.inference import holm, monte_carlo_p
-from creditscope.protocol.shelf import Shelf, Slot
-from creditscope.protocol.words import listed, number
+from creditscope.protocol.spill import Slot, Spill
+from creditscope.protocol.text import listed, number
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, ProbeRow
 
@@ -144,12 +144,12 @@ class Direction(Check):
         blocks = read_blocks(facts, probe, epoch_row(run, probe))
         return Reading(probe.epoch if probe is not None else None, blocks, self._history(run, facts, probe, blocks))
 
-    def put_away(self, reading: Reading, shelf: Shelf) -> Reading:
-        """The reading with the redraws, which only a test over seeds needs again, on a shelf."""
+    def put_away(self, reading: Reading, spill: Spill) -> Reading:
+        """The reading with the redraws, which only a test over seeds needs again, on a spill."""
         return replace(
             reading,
             blocks=[
-                replace(block, draws=shelf.put(block.draws.tobytes())) if isinstance(block.draws, np.ndarray) else block
+                replace(block, draws=spill.put(block.draws.tobytes())) if isinstance(block.draws, np.ndarray) else block
                 for block in reading.blocks
             ],
         )

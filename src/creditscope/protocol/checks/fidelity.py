@@ -6,7 +6,7 @@ from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Evidence, Grade, Ruling
 from creditscope.protocol.checks.point import ProbeCheck
 from creditscope.protocol.facts import RunFacts, finite
-from creditscope.protocol.words import listed
+from creditscope.protocol.text import listed
 from creditscope.records.log import RunLog
 from creditscope.records.rows import ProbeRow
 

@@ -86,7 +86,7 @@ class EpochCheck(PointCheck[EpochRow]):
 
 
 class ProbeCheck(PointCheck[ProbeRow]):
-    """A point check on the dear set; ``field`` is the probe it reads."""
+    """A point check on the expensive set; ``field`` is the probe it reads."""
 
     field: ClassVar[str]
 

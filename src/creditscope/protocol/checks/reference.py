@@ -8,7 +8,7 @@ from creditscope.protocol.check import Evidence, Grade, Ruling
 from creditscope.protocol.checks.fidelity import FIDELITY_FLOOR, worst_fidelity
 from creditscope.protocol.checks.point import EpochCheck
 from creditscope.protocol.facts import RunFacts, finite
-from creditscope.protocol.words import listed, number
+from creditscope.protocol.text import listed, number
 from creditscope.records.layouts import PUBLISHED_PROBE_SIZE
 from creditscope.records.rows import EpochRow
 

@@ -8,7 +8,7 @@ from creditscope.protocol.check import Evidence, Grade, History, Ruling, SeedOut
 from creditscope.protocol.checks.point import EpochCheck
 from creditscope.protocol.facts import RunFacts, diverged_at, finite
 from creditscope.protocol.partial import blocks_at_least, growth_bounds, stream_bounds
-from creditscope.protocol.words import number
+from creditscope.protocol.text import number
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow
 

@@ -1,0 +1,244 @@
+"""What the parts of a fleet's work hold at their peak: each is walked through on shapes alone, nothing is computed."""
+
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from creditscope.blocks import Batch, Blocks, Feedback, Params, Task, observe
+from creditscope.engine.step import assign_one, cross_entropy
+from creditscope.models import build_model
+from creditscope.probes.per_epoch import SampleNumbers, sample_numbers, summarise
+from creditscope.probes.perturbation import ENTRIES
+from creditscope.probes.probe import planned_for
+from creditscope.rules import build_rule
+
+_META = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What the tensors of a run depend on.
+
+    Args:
+        model: One of our models.
+        input: Shape of one input.
+        classes: Number of outputs.
+        width: Width of the stream.
+        depth: Number of blocks.
+        terminal_ln: Whether a LayerNorm stands before the head.
+        view: How a state becomes one vector a sample.
+        dtype: Of the parameters.
+    """
+
+    model: str
+    input: tuple[int, ...]
+    classes: int
+    width: int
+    depth: int
+    terminal_ln: bool
+    view: str
+    dtype: torch.dtype
+
+
+class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of the tensors that are made inside and still held, and their peak."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held = 0
+        self.peak = 0
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = {leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in given:
+                self._add(leaf.untyped_storage())
+        return out
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._known:
+            return
+
+        def gone(_: object) -> None:
+            self.held -= size
+            del self._known[key]
+
+        self._known[key] = weakref.ref(storage, gone)
+        self.held += size
+        self.peak = max(self.peak, self.held)
+
+
+def parameter_sizes(shapes: Shapes) -> dict[str, int]:
+    """Entries of each parameter.
+
+    Args:
+        shapes: Of the run.
+    """
+    return {name: p.numel() for name, p in _task(shapes).blocks.model.named_parameters()}
+
+
+def feedback_size(shapes: Shapes, rule: str, credit_norm: str) -> int:
+    """Entries of a run's feedback.
+
+    Args:
+        shapes: Of the run.
+        rule: Its rule.
+        credit_norm: How its credit is normalised.
+    """
+    return sum(math.prod(shape) for shape in _feedback_shapes(shapes, rule, credit_norm).values())
+
+
+@lru_cache(maxsize=64)
+def step_peak(shapes: Shapes, rule: str, credit_norm: str, penalised: bool, batch: int, runs: int) -> int:
+    """The credit of a stack of runs, gradients included, their batches apart.
+
+    Args:
+        shapes: Of the runs.
+        rule: Their rule.
+        credit_norm: How credit is normalised.
+        penalised: Whether some run has a penalty.
+        batch: Samples.
+        runs: How many.
+    """
+    task = _task(shapes)
+    one = partial(assign_one, build_rule(rule, credit_norm), task)  # type: ignore[arg-type]
+    weights = _empty(shapes, runs) if penalised else None
+    given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
+    x, y = _empty(shapes, runs, batch, *shapes.input), _labels(runs, batch)
+    return _tallied(lambda: vmap(one, in_dims=(0, 0, 0, 0, 0 if penalised else None))(*given, x, y, weights))
+
+
+@lru_cache(maxsize=64)
+def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int, device: str, runs: int) -> int:
+    """The per-epoch probes of a stack of runs on one probe batch.
+
+    Args:
+        shapes: Of the runs.
+        rule: Their rule.
+        credit_norm: How credit is normalised.
+        batch: Probe samples taken at once.
+        device: ``cpu`` or ``cuda``.
+        runs: How many.
+    """
+    task, made = _task(shapes), build_rule(rule, credit_norm)  # type: ignore[arg-type]
+    exact = made.exact(task.blocks.depth)
+
+    def look(params: Params, feedback: Feedback, batch: Batch) -> SampleNumbers:
+        return sample_numbers(observe(task, params, made, feedback, batch), shapes.view, exact)
+
+    given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
+    seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))
+    with planned_for(device):
+        return _tallied(lambda: summarise(vmap(look, in_dims=(0, 0, None))(*given, seen)))
+
+
+@lru_cache(maxsize=64)
+def forward_peak(shapes: Shapes, batch: int, runs: int) -> int:
+    """A forward pass of a stack of runs over the same samples.
+
+    Args:
+        shapes: Of the runs.
+        batch: Samples.
+        runs: How many.
+    """
+    task = _task(shapes)
+
+    def logits(params: Params, x: Tensor) -> Tensor:
+        return task.blocks.forward({**task.buffers, **params}, x).logits
+
+    params, x = _params(task, runs), _empty(shapes, batch, *shapes.input)
+    return _tallied(lambda: vmap(logits, in_dims=(0, None))(params, x))
+
+
+@lru_cache(maxsize=64)
+def expensive_peak(shapes: Shapes, rule: str, credit_norm: str, samples: int, batch: int, directions: int) -> int:
+    """The expensive probes of one run, their inputs apart: ρ beside what is seen in the run's dtype and in float64.
+
+    Args:
+        shapes: Of the run.
+        rule: Its rule.
+        credit_norm: How its credit is normalised.
+        samples: Probe samples.
+        batch: Those taken at once.
+        directions: M of ρ.
+    """
+    task, made = _task(shapes), build_rule(rule, credit_norm)  # type: ignore[arg-type]
+    state = math.prod(task.shapes[0])
+    rows = directions * min(samples, max(1, ENTRIES // (directions * state)))
+
+    def work() -> object:
+        params, feedback = _params(task, 1), _feedback(shapes, rule, credit_norm, 1)
+        one, sent = ({name: t[0] for name, t in tensors.items()} for tensors in (params, feedback))
+        kept: list[object] = []
+        for dtype in (shapes.dtype, torch.float64):
+            now, back = ({name: t.to(dtype) for name, t in tensors.items()} for tensors in (one, sent))
+            x, y = torch.empty(samples, *shapes.input, dtype=dtype, device=_META), _labels(samples)
+            parts = zip(x.split(batch), y.split(batch), strict=True)  # type: ignore[no-untyped-call]
+            kept += [now, back, x, [observe(task, now, made, back, Batch(*part)) for part in parts]]
+        directions_, moved = (torch.empty(rows, *task.shapes[0], dtype=torch.float64, device=_META) for _ in range(2))
+        logits = task.blocks.tail({**task.buffers, **now}, 0, moved, x)
+        return kept, directions_, logits
+
+    return _tallied(work)
+
+
+def _tallied(work: Callable[[], object]) -> int:
+    tally = Tally()
+    with torch.no_grad(), tally:
+        work()
+    return tally.peak
+
+
+@lru_cache(maxsize=16)
+def _task(shapes: Shapes, device: torch.device = _META) -> Task:
+    with device, torch.random.fork_rng(devices=[]):
+        model = build_model(
+            shapes.model, shapes.input, shapes.classes, shapes.width, shapes.depth, shapes.terminal_ln
+        ).to(shapes.dtype)
+    blocks, buffers = Blocks.of(model), dict(model.named_buffers())
+    few = torch.zeros(2, *shapes.input, dtype=shapes.dtype, device=device)
+    with torch.no_grad():
+        seen = blocks.forward({**dict(model.named_parameters()), **buffers}, few)
+    states = tuple(tuple(h.shape[1:]) for h in seen.states)
+    return Task(blocks, cross_entropy, states, shapes.classes, shapes.input, buffers)
+
+
+def _params(task: Task, runs: int) -> dict[str, Tensor]:
+    named = task.blocks.model.named_parameters()
+    return {name: torch.empty(runs, *p.shape, dtype=p.dtype, device=_META) for name, p in named}
+
+
+def _feedback(shapes: Shapes, rule: str, credit_norm: str, runs: int) -> Feedback:
+    named = _feedback_shapes(shapes, rule, credit_norm)
+    return {name: _empty(shapes, runs, *shape) for name, shape in named.items()}
+
+
+@lru_cache(maxsize=64)
+def _feedback_shapes(shapes: Shapes, rule: str, credit_norm: str) -> dict[str, tuple[int, ...]]:
+    # A rule may draw as wide as the weights are spread: it is shown a real model.
+    task = _task(shapes, torch.device("cpu"))
+    params = {name: p.detach() for name, p in task.blocks.model.named_parameters()}
+    made = build_rule(rule, credit_norm)  # type: ignore[arg-type]
+    return {name: spread.shape for name, spread in made.spreads(task, params).items()}
+
+
+def _empty(shapes: Shapes, *size: int) -> Tensor:
+    return torch.empty(size, dtype=shapes.dtype, device=_META)
+
+
+def _labels(*size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.int64, device=_META)

@@ -1,0 +1,177 @@
+"""How much memory a fleet will take, and fleets cut to what there is."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from creditscope.data.batches import PAD
+from creditscope.engine.fleet import EVAL_CHUNK
+from creditscope.engine.footprint import (
+    Shapes,
+    expensive_peak,
+    feedback_size,
+    forward_peak,
+    parameter_sizes,
+    probe_peak,
+    step_peak,
+)
+from creditscope.engine.step import dtype_of
+from creditscope.records import RunSpec
+
+# Copies of every parameter that a fleet keeps: the parameters, their start and both moments.
+KEPT = 4
+# What an epoch boundary, and the undoing of a recording's warm-ups, copy: the parameters and both moments.
+COPIED = 3
+# Of a weight matrix, movement holds itself, its start and two products, in float64.
+MOVEMENT_BYTES = 4 * 8
+# Per test image of a run: its loss as it comes and joined, and whether it was right, as bits and as a number.
+SCORE_BYTES = 8 + 8 + 1 + 1 + 8
+# An image's place in the order and its crop; a label.
+DRAW_BYTES, LABEL_BYTES = 4 + 3, 8
+# What the library of matrix products takes on a GPU: 32 MiB for each stream that it is called on.
+WORKSPACE = 32 * 2**20
+# What recordings take beside their tensors on a GPU, in whole segments of the allocator, as benchmarks/growth.py
+# found.
+RECORDINGS = 256 * 2**20
+# What may be planned for: the allocator, the data and the rest of the program need room too.
+SHARE = 0.8
+
+
+def run_bytes(spec: RunSpec, device: str = "cuda") -> int:
+    """Bytes that one run takes alone.
+
+    Args:
+        spec: The run, of one of our models.
+        device: ``cpu`` or ``cuda``.
+    """
+    return fleet_bytes([spec], device)
+
+
+def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
+    """Bytes that a fleet will take at its peak, from the shapes of its tensors.
+
+    On a CPU the parts of an epoch follow each other in the same memory. On a GPU each part is recorded once and its
+    memory stays its own, and while the step is recorded the state is kept twice more. The expensive probes of one run
+    are not in it on a GPU: there they take a share of its memory, whatever the fleet, and ``SHARE`` leaves it to them.
+
+    Args:
+        fleet: Its runs, of one of our models.
+        device: ``cpu`` or ``cuda``.
+    """
+    spec, runs = fleet[0], len(fleet)
+    shapes = _shapes(spec)
+    sizes = parameter_sizes(shapes)
+    one = shapes.dtype.itemsize * sum(sizes.values())
+    state = runs * one
+    groups = Counter((each.rule, each.credit_norm or "none") for each in fleet)
+    penalised = {(each.rule, each.credit_norm or "none") for each in fleet if each.penalty}
+    feedback = sum(shapes.dtype.itemsize * n * feedback_size(shapes, *rule) for rule, n in groups.items())
+    steps = [step_peak(shapes, *rule, rule in penalised, spec.batch or 1, n) for rule, n in groups.items()]
+    tested = (spec.data and spec.data.n_test) or EVAL_CHUNK
+    probed = min(tested, (spec.probe and spec.probe.n) or 1024)
+    # A GPU takes all probe samples at once.
+    looked = probed if device == "cuda" else min(probed, (spec.probe and spec.probe.batch) or 128)
+    looks = [probe_peak(shapes, *rule, looked, device, n) for rule, n in groups.items()]
+    image = shapes.dtype.itemsize * math.prod(shapes.input)
+    chunk = min(tested, EVAL_CHUNK)
+    score = chunk * image + forward_peak(shapes, chunk, runs) + runs * tested * SCORE_BYTES
+    moved = runs * MOVEMENT_BYTES * max(size for name, size in sizes.items() if "blocks." in name)
+    # The module whose forward pass all runs share has parameters too.
+    kept = one + KEPT * state + feedback + _data_bytes(fleet, device) + COPIED * state
+    if device == "cuda":
+        recorded = _dealt(fleet, shapes) + sum(steps) + probed * image + sum(looks) + score + moved
+        return kept + COPIED * state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
+    dear = max(
+        _expensive(each, shapes, probed, looked) for each in {(e.rule, e.credit_norm): e for e in fleet}.values()
+    )
+    step = _dealt(fleet, shapes) + max(steps)
+    # While an epoch is measured the state before it and that after it are kept.
+    return kept + max(step, COPIED * state + max(probed * image + max(looks), score, moved, dear))
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that may be planned for on a device now.
+
+    Args:
+        device: Where the fleet would live.
+    """
+    if device.type == "cuda":
+        return int(SHARE * torch.cuda.mem_get_info(device)[0])
+    return int(SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def split(fleet: Sequence[RunSpec], limit: int | None, size: int | None, device: str = "cuda") -> list[list[RunSpec]]:
+    """Cut a fleet into parts of about equal numbers of runs, as few as fit.
+
+    Args:
+        fleet: The runs.
+        limit: Bytes a part may take; None: any. A single run is never split, so a part may exceed it.
+        size: Runs a part may hold; None: any.
+        device: Where they will live, ``cpu`` or ``cuda``.
+    """
+    count = 1 if size is None else math.ceil(len(fleet) / size)
+    parts = _parts(fleet, count)
+    while limit is not None and count < len(fleet) and any(fleet_bytes(part, device) > limit for part in parts):
+        count += 1
+        parts = _parts(fleet, count)
+    return parts
+
+
+def _parts(fleet: Sequence[RunSpec], count: int) -> list[list[RunSpec]]:
+    bounds = [round(part * len(fleet) / count) for part in range(count + 1)]
+    return [list(fleet[a:b]) for a, b in pairwise(bounds) if b > a]
+
+
+def _shapes(spec: RunSpec) -> Shapes:
+    assert spec.data is not None
+    assert spec.data.shape is not None
+    return Shapes(
+        model=spec.model or "",
+        input=spec.data.shape,
+        classes=spec.classes or 2,
+        width=spec.width or 1,
+        depth=spec.depth or 1,
+        terminal_ln=spec.terminal_ln is not False,
+        view=spec.view or "flat",
+        dtype=dtype_of(spec),
+    )
+
+
+def _expensive(spec: RunSpec, shapes: Shapes, probed: int, batch: int) -> int:
+    """The expensive probes of one run, with the samples that readouts are fitted and tested on."""
+    assert spec.data is not None
+    image = shapes.dtype.itemsize * math.prod(shapes.input)
+    others = min(spec.data.n_train or 0, 4 * probed) + min(spec.data.n_test or 0, 2 * probed) + (spec.batch or 1)
+    directions = (spec.probe and spec.probe.directions) or 1
+    return image * others + expensive_peak(shapes, spec.rule, spec.credit_norm or "none", probed, batch, directions)
+
+
+def _dealt(fleet: Sequence[RunSpec], shapes: Shapes) -> int:
+    """One batch of every run: as stored and cropped once a seed, then as numbers for each run."""
+    spec = fleet[0]
+    seeds = len({each.seed for each in fleet})
+    samples = (spec.batch or 1) * math.prod(shapes.input)
+    stored = 3 if spec.augment == "crop4+flip" else 1
+    per_run = len(fleet) if seeds < len(fleet) else 0
+    return samples * (max(seeds * stored, per_run * shapes.dtype.itemsize) + seeds * shapes.dtype.itemsize)
+
+
+def _data_bytes(fleet: Sequence[RunSpec], device: str) -> int:
+    """The data set on the fleet's own device, its padded copy, and what is drawn of it; on a CPU it is there anyway."""
+    spec = fleet[0]
+    assert spec.data is not None
+    shape = spec.data.shape or ()
+    train, test = spec.data.n_train or 0, spec.data.n_test or 0
+    stored = math.prod(shape) * (1 if len(shape) == 3 else 4)
+    own = (train + test) * (stored + LABEL_BYTES) if device == "cuda" else 0
+    padded = 0
+    if spec.augment == "crop4+flip":
+        channels, height, width = shape
+        padded = train * channels * (height + 2 * PAD) * (width + 2 * PAD)
+    drawn = len({each.seed for each in fleet}) * train * DRAW_BYTES
+    random = len(fleet) * train * LABEL_BYTES if any(each.targets == "random" for each in fleet) else 0
+    return own + padded + drawn + random

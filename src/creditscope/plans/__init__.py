@@ -1,0 +1,1 @@
+"""What to run: presets, grids and spec files become lists of run specs."""

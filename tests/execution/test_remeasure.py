@@ -1,0 +1,68 @@
+"""A checkpoint measured again says what the run's own last probe said."""
+
+import numpy as np
+import pytest
+import torch
+from cases.fleets import features, spec
+
+import creditscope as cs
+from creditscope.engine.checkpoint import encode_checkpoint
+from creditscope.errors import BadFile, BadInput
+from creditscope.execution.remeasure import probe_checkpoint
+from creditscope.records import ProbeSpec, RunLog
+
+RUN = spec("dfa-rms", epochs=2, probe=ProbeSpec(n=12, batch=8, dear=(), redraws=9, directions=4))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    data = features()
+    np.savez(
+        tmp_path / "synthetic.npz",
+        x_train=data.x_train.numpy(),
+        y_train=data.y_train.numpy(),
+        x_test=data.x_test.numpy(),
+        y_test=data.y_test.numpy(),
+    )
+    cs.train([RUN], tmp_path / "runs", data=data, device="cpu")
+    return tmp_path / "runs" / f"{RUN.run_id}.safetensors"
+
+
+def again(path, **options):
+    return probe_checkpoint(path, data=str(path.parent.parent / "synthetic.npz"), device="cpu", **options)
+
+
+def test_the_same_numbers_and_a_row_more(saved):
+    log = RunLog.read(saved.with_suffix(".jsonl"))
+    row = again(saved)
+    clock = {"time_probe"}
+    assert row.model_dump(exclude=clock) == log.probes[-1].model_dump(exclude=clock)
+    after = RunLog.read(saved.with_suffix(".jsonl"))
+    assert len(after.probes) == len(log.probes) + 1
+    assert after.end == log.end
+
+
+def test_more_redraws_on_request(saved):
+    row = again(saved, redraws=29, directions=2)
+    assert row.null.redraws == 29
+
+
+@pytest.mark.parametrize("split", ["y_train", "y_test"])
+def test_other_data_is_refused(saved, split):
+    data = dict(np.load(saved.parent.parent / "synthetic.npz"))
+    data[split] = (data[split] + 1) % 3
+    np.savez(saved.parent.parent / "synthetic.npz", **data)
+    with pytest.raises(BadInput, match="content hash differs"):
+        again(saved)
+
+
+def test_a_checkpoint_without_its_log(saved):
+    saved.with_suffix(".jsonl").unlink()
+    with pytest.raises(BadFile, match="jsonl is missing beside the checkpoint"):
+        again(saved)
+
+
+def test_a_foreign_checkpoint(saved):
+    saved.write_bytes(encode_checkpoint({"x": torch.zeros(1)}, {"epoch": "1"}))
+    with pytest.raises(BadFile, match="its metadata holds no run spec"):
+        again(saved)
