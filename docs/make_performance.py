@@ -310,7 +310,7 @@ def build() -> str:
     """The page."""
     probes = """
 First: what the engine measures for every run after every epoch (accuracy apart) over the steps of that epoch. Then one
-per-epoch observation of `creditscope.watch` at a plain model over one plain step of it (forward, backward, update); what
+per-epoch observation of `creditscope.watch` at a plain model over one plain step (forward, backward, update); what
 Cockpit does at each step of the same chain stands beside it where Cockpit is installed."""
     growth = """
 One axis at a time moves away from ResMLP of width 256 with 4 blocks, batch 128, DFA. The forecast is made from shapes
