@@ -1,0 +1,89 @@
+"""Doors: what a name stands for, among what ships with the package, entry points, and what a user names or hands over."""
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from creditscope.errors import BadInput, did_you_mean
+
+
+class Registry:
+    """The things of one kind, by name. Listing names imports nothing; a name that a log holds is never imported.
+
+    Args:
+        kind: What they are, for messages: ``rule``, ``model``, ``check``.
+        group: Entry-point group through which other packages add theirs.
+        builtin: Those of this package: name to ``package.module:Name``.
+    """
+
+    def __init__(self, kind: str, group: str, builtin: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.group = group
+        self._builtin = dict(builtin)
+
+    def names(self) -> list[str]:
+        """Every known name: those of this package first, then those of installed packages."""
+        return list(self._places())
+
+    def find(self, what: str | object) -> Any:
+        """The thing itself.
+
+        Args:
+            what: A known name; ``package.module:Name`` of the user's own code; or the thing, handed back as it is.
+        """
+        if not isinstance(what, str):
+            return what
+        if ":" in what:
+            return load(what, self.kind)
+        places = self._places()
+        if what not in places:
+            raise BadInput(
+                f"unknown {self.kind} {what!r}; {did_you_mean(what, places)}; "
+                f"one of your own is named as package.module:Name"
+            )
+        return load(places[what], self.kind)
+
+    def _places(self) -> dict[str, str]:
+        added = {entry.name: entry.value for entry in entry_points(group=self.group)}
+        return {**self._builtin, **{name: value for name, value in added.items() if name not in self._builtin}}
+
+
+def load(place: str, kind: str) -> Any:
+    """Import what ``package.module:Name`` names. It runs that module with the user's rights.
+
+    Args:
+        place: Module and name.
+        kind: What it is, for messages.
+    """
+    module, _, name = place.partition(":")
+    if not name:
+        raise BadInput(f"{kind} {place!r}: wanted package.module:Name")
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise BadInput(f"{kind} {place!r}: cannot be imported ({error}); is its folder on PYTHONPATH?") from None
+    except AttributeError:
+        names = [n for n in vars(import_module(module)) if not n.startswith("_")]
+        raise BadInput(f"{kind} {place!r}: {module} has no {name}; {did_you_mean(name, names)}") from None
+    return found
+
+
+def one_of_each(things: Iterable[Any], kind: str) -> dict[str, Any]:
+    """Things by their own ``name``; two of one name are refused.
+
+    Args:
+        things: Objects or classes with an attribute ``name``.
+        kind: What they are, for messages.
+    """
+    found: dict[str, Any] = {}
+    for thing in things:
+        name = getattr(thing, "name", None)
+        if not isinstance(name, str) or not name:
+            raise BadInput(f"{kind} {thing!r} has no name; give its class a class attribute name = '...'")
+        if name in found and found[name] is not thing:
+            raise BadInput(f"two {kind}s are called {name!r}; give one of them another name")
+        found[name] = thing
+    return found
