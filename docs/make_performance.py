@@ -12,7 +12,7 @@ SCRIPT = "make_performance.py"
 BENCHMARKS = DOCS.parent / "benchmarks" / "results"
 # One command a results file; what a GPU is needed for says so in its file's name.
 COMMANDS = {
-    "card-h200": "python benchmarks/gpu.py --runs 1,128 --rounds 2 --out benchmarks/results/gpu-h200.json",
+    "gpu-h200": "python benchmarks/gpu.py --runs 1,128 --rounds 2 --out benchmarks/results/gpu-h200.json",
     "paper-h200": "python benchmarks/paper.py --out benchmarks/results/paper-h200.json",
     "probes-h200": "python benchmarks/probes.py --device cuda --out benchmarks/results/probes-h200.json",
     "growth-h200": "python benchmarks/growth.py --device cuda --out benchmarks/results/growth-h200.json",
@@ -109,7 +109,7 @@ def rows(name: str, key: str = "results") -> list[dict[str, Any]]:
 
 def fastest(runs: int, matmul: str) -> list[dict[str, Any]]:
     """The faster of the two ways to run a step, compiled and not."""
-    found = [row for row in rows("card-h200") if row["runs"] == runs and row["matmul"] == matmul]
+    found = [row for row in rows("gpu-h200") if row["runs"] == runs and row["matmul"] == matmul]
     return [min(found, key=lambda row: row["fleet"])] if found else []
 
 
@@ -130,7 +130,7 @@ def forecast(row: Mapping[str, Any]) -> float:
 
 def targets() -> list[Target]:
     """Everything that was wanted, in order."""
-    card, fleet, paper = "card-h200", "fleet-cpu", "results/cifar10-h200"
+    card, fleet, paper = "gpu-h200", "fleet-cpu", "results/cifar10-h200"
     wall, resmlp = (paper_seconds(), paper_steps("resmlp")) if paper_fleets() else (None, None)
     whole = command_seconds()
     made = []
@@ -325,7 +325,7 @@ it, and outweigh small fleets; on a GPU they take a share of its memory, whateve
             "A fleet on a GPU",
             "The limit is AdamW's memory traffic at the measured copy bandwidth plus the step's arithmetic at the\n"
             "measured rate of a large product in the same precision.",
-            *("card-h200", card_table),
+            *("gpu-h200", card_table),
         ),
         paper_section() + "\n",
         section(

@@ -1,4 +1,4 @@
-"""Doors: what a name stands for, among what ships with the package, entry points, and what a user names or hands over."""
+"""Doors: what a name stands for, in this package, in installed ones, or in the user's own code."""
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module

@@ -82,7 +82,7 @@ def test_a_missing_file_is_said(monkeypatch, tmp_path):
         make_performance.record.cache_clear()
     for name in make_performance.COMMANDS:
         assert f"`benchmarks/results/{name}.json`: not measured." in text
-    assert "met | card-h200" not in text
+    assert "met | gpu-h200" not in text
 
 
 def test_every_command_runs_a_benchmark_that_is_there():

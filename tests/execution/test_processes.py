@@ -84,11 +84,11 @@ def started(monkeypatch):
     seen = []
     begin = processes.WorkerProcess.__init__
 
-    def began(hand, *given):
-        begin(hand, *given)
-        seen.append(hand.process)
+    def began(worker, *given):
+        begin(worker, *given)
+        seen.append(worker.process)
 
-    monkeypatch.setattr(processes.Hand, "__init__", began)
+    monkeypatch.setattr(processes.WorkerProcess, "__init__", began)
     return seen
 
 
