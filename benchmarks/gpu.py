@@ -50,7 +50,7 @@ def limit(fleet: Fleet, bytes_a_second: float, flops_a_second: float) -> float:
     batch = fleet.draws.next_batch()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         for at in range(len(fleet.groups)):
-            fleet.assign(at, batch.x, batch.y)
+            fleet.credit(at, batch.x, batch.y)
     arithmetic = counter.get_total_flops() / len(fleet.specs) / flops_a_second
     return ADAMW_TRAFFIC * 4 * trained / bytes_a_second + arithmetic
 

@@ -32,7 +32,7 @@ def main() -> None:
     options = parser.parse_args()
     data = noise()
     changes = {"epochs": options.epochs} if options.epochs else {}
-    changes |= {"probe.dear": []} if options.dear == "final" else {}
+    changes |= {"probe.epochs": []} if options.dear == "final" else {}
     names = ("audit", "penalty", "snapshot", *(("vit",) if options.vit else ()))
     specs = dict.fromkeys(s for name in names for s in build_specs(preset(name), data.spec, 10, changes=changes))
     with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ TINY = """\
 data: synthetic
 methods: [bp]
 seeds: [SEEDS]
-set: {width: 4, depth: 1, epochs: 0, batch: 512, probe.n: 8, probe.batch: 8, probe.dear: [], probe.redraws: 0,
+set: {width: 4, depth: 1, epochs: 0, batch: 512, probe.n: 8, probe.batch: 8, probe.epochs: [], probe.redraws: 0,
       probe.directions: 1}
 """
 

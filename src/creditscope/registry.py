@@ -39,8 +39,7 @@ class Registry:
         places = self._places()
         if what not in places:
             raise BadInput(
-                f"unknown {self.kind} {what!r}; {did_you_mean(what, places)}; "
-                f"one of your own is named as package.module:Name"
+                f"unknown {self.kind} {what!r}; {did_you_mean(what, places)} (your own: write package.module:Name)"
             )
         return load(places[what], self.kind)
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from creditscope.blocks import Batch, observe
 from creditscope.blocks.observe import zero_taps
-from creditscope.rules import build_rule
+from creditscope.rules.build import rule_named
 
 
 @pytest.mark.parametrize(("make", "shape", "classes"), [(resmlp, (5,), 4), (vit, (2, 8, 8), 3)], ids=["resmlp", "vit"])
@@ -40,7 +40,7 @@ def test_references_do_not_depend_on_the_size_of_the_batch():
 
 @pytest.mark.parametrize("rule", ["bp", "fa", "fa-block", "dfa"])
 def test_delivered_is_what_the_rule_delivers(rule):
-    model, batch, rule = resmlp(), batch_of((5,), 4), build_rule(rule)
+    model, batch, rule = resmlp(), batch_of((5,), 4), rule_named(rule)
     task, params = task_of(model, batch.x), params_of(model)
     feedback = rule.init(task, params, seeded_generator())
     seen = observe(task, params, rule, feedback, batch)

@@ -6,7 +6,7 @@ from cases.models import CONV_BLOCKS, TokenNet, batch_of, conv_net, resmlp, task
 from torch import nn
 
 from creditscope.blocks import Blocks, Task, published_index
-from creditscope.blocks.rule import input_gradient
+from creditscope.blocks.task import input_gradient
 
 
 def test_a_task_knows_shapes_and_outputs():

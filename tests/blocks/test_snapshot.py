@@ -3,24 +3,24 @@
 import numpy as np
 import pytest
 import torch
-from cases.models import batch_of, cross_entropy, params_of, resmlp, seeded_generator, task_of
+from cases.models import assign, batch_of, cross_entropy, params_of, resmlp, seeded_generator, task_of
 from torch.nn import functional
 
 from creditscope.blocks import Snapshot, observe
 from creditscope.errors import NotMeasured
-from creditscope.rules import build_rule
+from creditscope.rules.build import rule_named
 
 
 def snapshot(rule="dfa", **changes):
     model, probe = resmlp(), batch_of((5,), 4, n=7)
     task, params = task_of(model, probe.x), params_of(model)
-    built = build_rule(rule) if rule else None
+    built = rule_named(rule) if rule else None
     fields = {
         "task": task,
         "params": params,
         "init": params_of(resmlp(seed=9)),
         "rule": built,
-        "feedback": built.init(task, params, seeded_generator()) if built else {},
+        "state": built.init(task, params, seeded_generator()) if built else {},
         "probe": probe,
         "batch": 3,
         "view": "flat",
@@ -33,7 +33,7 @@ def snapshot(rule="dfa", **changes):
 def test_the_probe_is_seen_in_batches_and_joined():
     shot = snapshot()
     assert [len(b.x) for b in shot.batches] == [3, 3, 1]
-    whole = observe(shot.task, shot.params, shot.rule, shot.feedback, shot.probe)
+    whole = observe(shot.task, shot.params, shot.rule, shot.state, shot.probe)
     for name in ("states", "branches", "references", "delivered"):
         for joined, once in zip(getattr(shot.observation, name), getattr(whole, name), strict=True):
             np.testing.assert_allclose(joined, once, rtol=1e-12, atol=1e-15)
@@ -53,7 +53,7 @@ def test_looking_works_without_and_with_gradients_switched_on():
 
 def test_rule_and_true_gradients_on_the_training_batch():
     shot = snapshot("dfa")
-    wanted = shot.rule.assign(shot.task, shot.params, shot.feedback, shot.train, None).grads
+    wanted = assign(shot.rule, shot.task, shot.params, shot.state, shot.train, None).grads
     assert all(torch.equal(shot.rule_grads[name], wanted[name]) for name in wanted)
     model = resmlp()
     functional.cross_entropy(model(shot.train.x), shot.train.y).backward()
@@ -83,17 +83,16 @@ def test_the_losses_of_all_tails_are_found_once_and_in_the_runs_own_dtype(monkey
         np.testing.assert_allclose(loss, shot.observation.loss, rtol=1e-5)
 
 
-def test_the_spread_of_the_feedback_is_that_of_the_initial_weights_in_every_dtype():
+def test_feedback_is_drawn_with_the_spread_of_the_initial_weights_in_every_dtype():
     shot = snapshot("fa")
     for own in (shot, shot.in_dtype(torch.float32)):
-        assert set(own.spreads) == set(shot.feedback)
-        for name, (shape, sd) in own.spreads.items():
+        init = {name: p.to(own.dtype) for name, p in shot.init.items()}
+        inits = own.rule.feedback_inits(own.task, init)
+        assert set(inits) == set(shot.state)
+        for name, (shape, sd, distribution) in inits.items():
             weight = shot.init[f"{name.removeprefix('B.')}.weight"]
-            assert shape == tuple(weight.shape)
+            assert (shape, distribution) == (tuple(weight.shape), "normal")
             assert sd == pytest.approx(np.std(weight.numpy(), ddof=1), rel=1e-6)
-    for unknown in (snapshot(None), snapshot("fa", init=None)):
-        with pytest.raises(NotMeasured, match="parameters at initialisation"):
-            _ = unknown.spreads
 
 
 def test_the_tail_is_computed_in_the_dtype_asked_for():
@@ -110,7 +109,7 @@ def test_another_dtype_is_cast_once_and_only_numbers_are():
     assert single.dtype == torch.float32
     assert single is shot.in_dtype(torch.float32)
     assert shot is shot.in_dtype(torch.float64)
-    assert single.probe.x.dtype == single.train.x.dtype == single.feedback["B.0"].dtype == torch.float32
+    assert single.probe.x.dtype == single.train.x.dtype == single.state["B.0"].dtype == torch.float32
     assert single.probe.y.dtype == torch.int64
     np.testing.assert_allclose(single.observation.logits, shot.observation.logits, rtol=1e-3, atol=1e-4)
 

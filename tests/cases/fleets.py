@@ -57,7 +57,7 @@ def spec(method: str, data: Dataset | None = None, seed: int = 1, lr: float = 0.
         "augment": "none",
         "dtype": "float64",
         "matmul": "float32",
-        "probe": ProbeSpec(n=16, batch=6, dear=(0,), redraws=19, directions=4),
+        "probe": ProbeSpec(n=16, batch=6, epochs=(0,), redraws=19, directions=4),
     }
     return engine_spec(method, data=data.spec, classes=data.classes, seed=seed, **(fields | changes))
 

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from creditscope.blocks import Batch, Blocks, Task
 from creditscope.models import ResMLP, ViTMini
+from creditscope.rules.wrappers import Penalised
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -136,3 +137,9 @@ class TokenNet(nn.Module):
         for block in self.blocks:
             h = block(h)
         return self.head(h.mean(1))
+
+
+def assign(rule, task, params, state, batch, penalty=None):
+    """One step of a rule, with a penalty where one is given."""
+    rule = rule if penalty is None else Penalised(rule, penalty)
+    return rule.step(task, params, state, batch, {}, "")

@@ -7,7 +7,7 @@ from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, see
 from torch import nn
 
 from creditscope.blocks import Batch, CreditRule, Snapshot
-from creditscope.rules import build_rule
+from creditscope.rules.build import rule_named
 
 
 def snapshot_of(
@@ -36,7 +36,7 @@ def snapshot_of(
         params=params,
         init=init,
         rule=rule,
-        feedback=feedback,
+        state=feedback,
         probe=probe,
         batch=batch,
         view=view,
@@ -49,16 +49,16 @@ def snapshot_of(
 
 
 def mlp_snapshot(method: str = "dfa", n: int = 24, **model) -> Snapshot:
-    made = build_rule(method.removesuffix("-rms"), "rms" if method.endswith("-rms") else "none")
+    made = rule_named(method)
     return snapshot_of(resmlp(**model), made, (model.get("inputs", 5),), model.get("classes", 4), n=n)
 
 
 def vit_snapshot(method: str = "dfa", view: str = "cls", n: int = 12) -> Snapshot:
-    return snapshot_of(vit(), build_rule(method), (2, 8, 8), 3, view=view, n=n)
+    return snapshot_of(vit(), rule_named(method), (2, 8, 8), 3, view=view, n=n)
 
 
 def conv_snapshot(method: str = "dfa", n: int = 12) -> Snapshot:
-    return snapshot_of(conv_net(), build_rule(method), (1, 4, 4), 3, where=CONV_BLOCKS, n=n)
+    return snapshot_of(conv_net(), rule_named(method), (1, 4, 4), 3, where=CONV_BLOCKS, n=n)
 
 
 def in_run_dtype(snapshot: Snapshot, dtype: torch.dtype) -> Snapshot:

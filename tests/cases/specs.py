@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from creditscope.records import (
-    RULES,
     DataSpec,
     EndRow,
     EpochRow,
@@ -22,6 +21,9 @@ from creditscope.records import (
     engine_spec,
 )
 from creditscope.records.rows import Cosines, Norms
+
+# Names as they are written, that of a former rule among them.
+RULES = ("bp", "fa", "fa-exact-head", "fa-block", "dfa")
 
 FIELDS: dict[str, Any] = {
     "model": "resmlp",
@@ -82,6 +84,10 @@ def annotation_strategy(annotation: Any, numbers: st.SearchStrategy[float]) -> s
         return st.one_of([annotation_strategy(arg, numbers) for arg in args])
     if origin is Literal:
         return st.sampled_from(args)
+    if origin is tuple:
+        return st.lists(annotation_strategy(args[0], numbers), max_size=3).map(tuple)
+    if origin is typing.Annotated:
+        return annotation_strategy(args[0], numbers)
     if origin is list:
         return st.lists(annotation_strategy(args[0], numbers), max_size=3)
     if origin is dict:
@@ -125,7 +131,7 @@ def engine_specs(draw: st.DrawFn) -> RunSpec:
         epochs=draw(st.integers(0, 300)),
         optimiser=OptimiserSpec(lr=draw(st.floats(1e-6, 1)), weight_decay=draw(st.floats(0, 1))),
         feedback=draw(st.none() | st.builds(FeedbackSpec, dist=st.none() | words, seed=st.none() | small)),
-        probe=ProbeSpec(dear=draw(st.none() | st.lists(st.integers(0, 99), max_size=3).map(tuple))),
+        probe=ProbeSpec(epochs=draw(st.none() | st.lists(st.integers(0, 99), max_size=3).map(tuple))),
     )
 
 

@@ -17,7 +17,7 @@ preset: demo
 data: synthetic
 seeds: [1, 2]
 methods: [bp, dfa]
-set: {width: 8, depth: 2, epochs: EPOCHS, batch: 512, probe.n: 32, probe.batch: 16, probe.dear: [], probe.redraws: 3,
+set: {width: 8, depth: 2, epochs: EPOCHS, batch: 512, probe.n: 32, probe.batch: 16, probe.epochs: [], probe.redraws: 3,
       probe.directions: 2}
 """
 

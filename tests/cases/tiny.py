@@ -11,7 +11,7 @@ FIELDS = {
     "epochs": 2,
     "batch": 500,
     "optimiser": OptimiserSpec(lr=1e-2),
-    "probe": ProbeSpec(n=48, batch=16, dear=(0,), redraws=19, directions=4),
+    "probe": ProbeSpec(n=48, batch=16, epochs=(0,), redraws=19, directions=4),
 }
 
 

@@ -12,7 +12,7 @@ from creditscope.engine.fleet import Fleet
 TINY = (
     *("--data", "synthetic", "--device", "cpu", "--rules", "dfa-rms,dfa-rms@frozen", "--seeds", "1"),
     *("--epochs", "4", "--set", "width=4", "--set", "depth=2", "--set", "batch=1024", "--set", "probe.n=16"),
-    *("--set", "probe.dear=[2]", "--set", "probe.redraws=9", "--set", "probe.directions=2"),
+    *("--set", "probe.epochs=[2]", "--set", "probe.redraws=9", "--set", "probe.directions=2"),
 )
 
 

@@ -21,7 +21,7 @@ from creditscope.records import LogWriter, RunLog
 TINY = (
     *("--data", "synthetic", "--device", "cpu", "--rules", "bp,dfa-rms,dfa-rms@frozen", "--seeds", "1,2"),
     *("--epochs", "4", "--set", "width=4", "--set", "depth=2", "--set", "batch=512", "--set", "probe.n=16"),
-    *("--set", "probe.dear=[2]", "--set", "probe.redraws=9", "--set", "probe.directions=2"),
+    *("--set", "probe.epochs=[2]", "--set", "probe.redraws=9", "--set", "probe.directions=2"),
 )
 STEPS = 8  # 4096 samples in batches of 512
 
@@ -334,8 +334,8 @@ def test_the_monitor_stops_a_lost_run(tmp_path, creditscope):
 
 def test_seeds_and_settings():
     assert parse_seeds("42, 7,0") == [42, 7, 0]
-    assert parse_settings(["width=3", "probe.dear=[0,5]", "probe.dear=[]", "model=a=b"]) == {
+    assert parse_settings(["width=3", "probe.epochs=[0,5]", "probe.epochs=[]", "model=a=b"]) == {
         "width": "3",
-        "probe.dear": [],
+        "probe.epochs": [],
         "model": "a=b",
     }

@@ -70,18 +70,18 @@ def test_a_file_tells_all_about_its_run(made, tmp_path):
         assert metadata["threads"] == str(torch.get_num_threads())
         for kind, stack in (("param", made.params), ("init", made.init)):
             assert all(torch.equal(tensors[f"{kind}/{name}"], t[run]) for name, t in stack.items())
-        feedback = made.feedback_of(run)
-        assert {n for n in tensors if n.startswith("feedback/")} == {f"feedback/{name}" for name in feedback}
-        assert all(torch.equal(tensors[f"feedback/{name}"], b) for name, b in feedback.items())
+        feedback = made.state_of(run)
+        assert {n for n in tensors if n.startswith("state/")} == {f"state/{name}" for name in feedback}
+        assert all(torch.equal(tensors[f"state/{name}"], b) for name, b in feedback.items())
 
 
 def test_the_saved_feedback_counts_not_a_redrawn_one(made, tmp_path):
     """Another version of torch could draw other numbers from the same seed."""
-    made.feedback_of(0)["B.0"].add_(1)
+    made.state_of(0)["B.0"].add_(1)
     FleetState(made, 2).save(tmp_path)
     fresh = fleets.fleet(RUNS)
     restore(fresh, tmp_path)
-    assert torch.equal(fresh.feedback_of(0)["B.0"], made.feedback_of(0)["B.0"])
+    assert torch.equal(fresh.state_of(0)["B.0"], made.state_of(0)["B.0"])
 
 
 def test_nothing_saved_is_epoch_0(tmp_path):

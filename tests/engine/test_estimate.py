@@ -25,7 +25,7 @@ def test_each_part_is_its_unit_times_its_count(monkeypatch):
         return 1.0
 
     monkeypatch.setattr(module, "_seconds", second)
-    runs = [spec(m, probe=ProbeSpec(**FEW, dear=(0, 2))) for m in ("bp", "dfa", "dfa@frozen")]
+    runs = [spec(m, probe=ProbeSpec(**FEW, epochs=(0, 2))) for m in ("bp", "dfa", "dfa@frozen")]
     found = estimate(fleets.fleet(runs))
     timed = 5  # all steps of an epoch, since there are fewer than ten
     assert found.train == pytest.approx(20 / timed)
@@ -35,7 +35,7 @@ def test_each_part_is_its_unit_times_its_count(monkeypatch):
 
 @pytest.mark.parametrize("dear", [None, (), (0, 3)])
 def test_expensive_probes_are_counted_as_the_loop_takes_them(tmp_path, dear):
-    runs = [spec(m, probe=ProbeSpec(**FEW, dear=dear)) for m in ("bp", "bp@frozen")]
+    runs = [spec(m, probe=ProbeSpec(**FEW, epochs=dear)) for m in ("bp", "bp@frozen")]
     fleet = fleets.fleet(runs)
     counted = [module._expensive_count(fleet, run, fleets.EPOCHS) for run in range(2)]
     FleetLoop(fleet, tmp_path, lambda header, row: None, Quiet()).run(resume=False)

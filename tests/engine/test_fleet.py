@@ -11,6 +11,7 @@ from cases.fleets import METHODS, features, images, spec
 from creditscope.data.order import epoch_order, seeded_generator
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.traced import Traced
+from creditscope.records import parse_method
 
 # Twenty steps of AdamW in float64: only the order of sums differs.
 EXACT = 1e-9
@@ -37,8 +38,8 @@ def company():
 @pytest.mark.parametrize("method", METHODS)
 def test_twenty_steps_as_a_plain_loop_takes_them(company, method):
     made, losses = company
-    run = next(at for at, one in enumerate(made.specs) if one.method == method)
-    params, plain = fleets.alone(made.specs[run], features(), made.feedback_of(run))
+    run = next(at for at, one in enumerate(made.specs) if one.method == str(parse_method(method)))
+    params, plain = fleets.alone(made.specs[run], features(), made.state_of(run))
     for name, wanted in params.items():
         assert distance(made.params[name][run], wanted) < EXACT, name
     torch.testing.assert_close(torch.stack(losses)[:, run], torch.tensor(plain), rtol=EXACT, atol=EXACT)
@@ -50,7 +51,7 @@ def test_the_oracle_can_tell(company):
     run = next(at for at, one in enumerate(made.specs) if one.method == "dfa-rms")
     right = made.specs[run]
     for change in ({"seed": 3}, {"credit_norm": "none"}, {"schedule": "constant"}, {"targets": "random"}):
-        params, _ = fleets.alone(right.model_copy(update=change), features(), made.feedback_of(run))
+        params, _ = fleets.alone(right.model_copy(update=change), features(), made.state_of(run))
         assert distance(made.params["embed.weight"][run], params["embed.weight"]) > 1e-4, change
 
 
@@ -59,7 +60,7 @@ def test_the_oracle_can_tell(company):
 def test_variants_as_a_plain_loop_takes_them(method, changes):
     run = spec(method, **changes)
     made, _ = fleets.trained([run])
-    params, _ = fleets.alone(run, features(), made.feedback_of(0))
+    params, _ = fleets.alone(run, features(), made.state_of(0))
     assert max(distance(made.params[name][0], p) for name, p in params.items()) < EXACT
 
 
@@ -106,7 +107,7 @@ def test_feedback_follows_from_the_seed():
             generator = seeded_generator(one.seed, "feedback")
             for level in range(3):
                 drawn = torch.randn(3, 6, generator=generator, dtype=torch.float64) / 3**0.5
-                torch.testing.assert_close(made.feedback_of(run)[f"B.{level}"], drawn)
+                torch.testing.assert_close(made.state_of(run)[f"B.{level}"], drawn)
 
 
 def test_the_global_generator_is_left_alone():
@@ -186,7 +187,7 @@ def test_stack_then_slice_is_the_identity():
     alone = [fleets.fleet([one]) for one in made.specs]
     for run, lonely in enumerate(alone):
         assert all(torch.equal(made.params[name][run], p[0]) for name, p in lonely.params.items())
-        ours, theirs = made.feedback_of(run), lonely.feedback_of(0)
+        ours, theirs = made.state_of(run), lonely.state_of(0)
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
@@ -205,7 +206,7 @@ def test_the_dtype_is_the_runs_own():
 def test_a_fleet_goes_when_its_last_user_does(epochs):
     """Its memory must be there for the next fleet at once, not when the collector comes by: traced or not."""
     made, _ = fleets.trained([spec("bp", epochs=epochs)], epochs=1)
-    assert isinstance(made._assign[0], Traced) == (epochs == 400)
+    assert all(isinstance(credit, Traced) == (epochs == 400) for credit in made._credit.values())
     made.evaluate(), made.observe()
     gone = weakref.ref(made)
     gc.disable()

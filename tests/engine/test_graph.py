@@ -76,7 +76,7 @@ def test_features_are_enough_for_a_graph(monkeypatch):
 def test_on_a_device_what_is_written_down_is_that_of_the_cpu(tmp_path):
     """Fleets side by side, each asked for the next epoch before the last is written: rows stay those of their epoch."""
     runs = [
-        spec(method, images(), augment="crop4+flip", depth=depth, probe=ProbeSpec(n=16, dear=(0, 2), redraws=19))
+        spec(method, images(), augment="crop4+flip", depth=depth, probe=ProbeSpec(n=16, epochs=(0, 2), redraws=19))
         for method in ("bp", "fa", "dfa-rms", "dfa-rms@frozen")
         for depth in (2, 3)
     ]

@@ -16,7 +16,7 @@ def made():
 
 def test_each_rule_is_one_group_and_its_frozen_twins_another():
     fleet = made()
-    rules = [(one.rule, one.credit_norm, one.train_last == 0) for one in fleet.specs]
+    rules = [(one.rule, str(one.options), one.credit_norm, one.train_last == 0) for one in fleet.specs]
     assert len(fleet.groups) == len(set(rules)) == 9
     assert [g.start for g in fleet.groups] == [0, *(g.stop for g in fleet.groups[:-1])]
     assert fleet.groups[-1].stop == len(fleet.specs)
@@ -41,9 +41,9 @@ def test_penalties_are_one_number_a_run_or_none_at_all():
     fleet = made()
     for group in fleet.groups:
         wanted = [one.penalty for one in fleet.specs[group.runs]]
-        assert (group.penalty is None) == (not any(wanted))
-        if group.penalty is not None:
-            torch.testing.assert_close(group.penalty, torch.tensor(wanted, dtype=torch.float64))
+        assert ("penalty" in group.numbers) == any(wanted)
+        if any(wanted):
+            torch.testing.assert_close(group.numbers["penalty"], torch.tensor(wanted, dtype=torch.float64))
 
 
 def test_a_run_without_penalty_beside_one_with_it_is_untouched():
@@ -63,7 +63,7 @@ def test_no_gradient_is_formed_of_what_trains_in_no_run():
     fleet = made()
     dealt = fleet.draws.next_batch()
     for at, group in enumerate(fleet.groups):
-        grads = fleet.assign(at, *dealt)
+        grads = fleet.credit(at, *dealt)
         assert all(group.start <= start < group.stop for _, start in grads)
         assert {name for name, _ in grads} == group.trained
         wanted = set().union(*fleet.trained[group.start : group.stop])

@@ -40,7 +40,7 @@ METHODS = ("bp", "bp+pen0.1", "fa", "fa-block", "dfa-rms", "dfa-rms@frozen", "df
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory):
-    runs = [spec(method, probe=ProbeSpec(n=16, batch=6, dear=(0, 2), redraws=19, directions=4)) for method in METHODS]
+    runs = [spec(method, probe=ProbeSpec(n=16, batch=6, epochs=(0, 2), redraws=19, directions=4)) for method in METHODS]
     folder = tmp_path_factory.mktemp("runs")
     return dict(zip(METHODS, loop(folder, runs), strict=True))
 
@@ -63,7 +63,7 @@ def test_the_header_says_what_a_resume_and_a_reader_need(logs):
 
 def test_the_feedback_hash_is_of_the_matrices(logs):
     run = spec("dfa-rms")
-    feedback = fleets.fleet([run]).feedback_of(0)
+    feedback = fleets.fleet([run]).state_of(0)
     digest = hashlib.sha256()
     for name in sorted(feedback):
         digest.update(name.encode() + feedback[name].numpy().astype("<f8").tobytes())
@@ -94,7 +94,7 @@ def test_rates_and_losses_are_those_of_a_plain_loop(logs):
     for method in ("bp", "dfa-rms", "fa"):
         log = logs[method]
         fleet = fleets.fleet([spec(method)])
-        _, losses = fleets.alone(spec(method), features(), fleet.feedback_of(0))
+        _, losses = fleets.alone(spec(method), features(), fleet.state_of(0))
         assert [row.train_loss for row in log.epochs][1:] == pytest.approx(losses, rel=1e-9)
         rates = [0.01 * schedule_factor("cosine", epoch, 4) for epoch in (1, 2, 3, 4)]
         assert [row.lr for row in log.epochs][1:] == pytest.approx(rates)
@@ -133,7 +133,7 @@ def test_random_targets_stand_in_the_log(tmp_path):
 
 # Divergence and stops
 
-FEW = ProbeSpec(n=8, batch=6, dear=(1,), redraws=3, directions=2)
+FEW = ProbeSpec(n=8, batch=6, epochs=(1,), redraws=3, directions=2)
 WILD = spec("bp", seed=9, lr=1e35, dtype="float32", probe=FEW)
 CALM = [spec(method, dtype="float32", probe=FEW) for method in ("bp", "dfa-rms")]
 
@@ -318,7 +318,7 @@ def test_checkpoints_are_not_written_more_often_than_said(tmp_path, monkeypatch)
 
 def test_what_is_written_down_after_the_next_epoch_was_trained_is_the_same(tmp_path):
     """As on a GPU, which is asked for the next epoch first: rows, probes and checkpoints are of their own epoch."""
-    runs = [spec(m, probe=ProbeSpec(n=16, batch=6, dear=(0, 1, 2), redraws=3, directions=2)) for m in METHODS]
+    runs = [spec(m, probe=ProbeSpec(n=16, batch=6, epochs=(0, 1, 2), redraws=3, directions=2)) for m in METHODS]
     folders = tmp_path / "ahead", tmp_path / "in turn"
     for folder in folders:
         folder.mkdir()

@@ -13,11 +13,13 @@ from torch.profiler import ProfilerActivity, profile
 from creditscope.data.dataset import Splits, make_dataset
 from creditscope.engine.checkpoint import FleetState
 from creditscope.engine.fleet import Fleet
-from creditscope.engine.footprint import Tally, feedback_size, parameter_sizes, step_peak
-from creditscope.engine.memory import _shapes, fleet_bytes, free_bytes, run_bytes, split
+from creditscope.engine.footprint import Tally, parameter_sizes, state_size, step_peak
+from creditscope.engine.memory import _shapes, fleet_bytes, free_bytes, split
 from creditscope.engine.start import default_model
 from creditscope.plans.presets import build_specs
 from creditscope.probes.expensive import measure_expensive
+from creditscope.rules.build import rule_of
+from creditscope.rules.direct_feedback import DirectFeedback
 
 
 def pictures(train=300, test=100):
@@ -86,8 +88,8 @@ def test_the_state_is_what_a_fleet_holds(method, changes):
     (spec,) = specs_of([method], changes=changes)
     fleet = Fleet([spec], DATA, default_model, torch.device("cpu"))
     assert parameter_sizes(_shapes(spec)) == {name: p[0].numel() for name, p in fleet.params.items()}
-    held = sum(f.numel() for f in fleet.feedback_of(0).values())
-    assert feedback_size(_shapes(spec), spec.rule, "none") == held
+    held = sum(f.numel() for f in fleet.state_of(0).values())
+    assert state_size(_shapes(spec), rule_of(spec, {})) == held
 
 
 def test_a_tally_by_hand():
@@ -105,7 +107,7 @@ def test_a_tally_by_hand():
 
 def test_a_step_holds_at_least_its_gradients_for_every_run():
     shapes = _shapes(specs_of(["dfa"])[0])
-    five, six, seven = (step_peak(shapes, "dfa", "none", False, 100, runs) for runs in (5, 6, 7))
+    five, six, seven = (step_peak(shapes, DirectFeedback(), False, 100, runs) for runs in (5, 6, 7))
     gradients = 4 * sum(parameter_sizes(shapes).values())
     assert six - five > gradients
     assert seven - six == six - five
@@ -122,12 +124,12 @@ def test_a_card_takes_more_than_a_cpu_for_the_same_fleet():
 @given(st.integers(1, 40), st.none() | st.integers(1, 50), st.none() | st.integers(1, 9))
 def test_a_cut_keeps_every_run_once_and_in_order(n, share, size):
     fleet = [ONE.model_copy(update={"seed": seed}) for seed in range(n)]
-    limit = None if share is None else share * run_bytes(ONE, "cpu")
+    limit = None if share is None else share * fleet_bytes([ONE], "cpu")
     parts = split(fleet, limit, size, "cpu")
     assert [run for part in parts for run in part] == fleet
     assert all(parts)
     assert all(size is None or len(part) <= size for part in parts)
-    assert all(limit is None or fleet_bytes(part, "cpu") <= max(limit, run_bytes(ONE, "cpu")) for part in parts)
+    assert all(limit is None or fleet_bytes(part, "cpu") <= max(limit, fleet_bytes([ONE], "cpu")) for part in parts)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 

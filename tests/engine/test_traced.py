@@ -54,8 +54,8 @@ def test_every_method_trains_traced_as_it_does_called(monkeypatch):
     called, losses = fleets.trained(runs)
     monkeypatch.setattr(fleet_module, "WORTH_TRACING", 0)
     traced, traced_losses = fleets.trained(runs)
-    assert all(isinstance(assign, Traced) for assign in traced._assign)
-    assert not any(isinstance(assign, Traced) for assign in called._assign)
+    assert all(isinstance(assign, Traced) for assign in traced._credit.values())
+    assert not any(isinstance(assign, Traced) for assign in called._credit.values())
     torch.testing.assert_close(torch.stack(traced_losses), torch.stack(losses), rtol=1e-11, atol=0)
     for name, p in called.params.items():
         torch.testing.assert_close(traced.params[name], p, rtol=1e-9, atol=1e-12)
@@ -65,7 +65,7 @@ def test_only_long_training_is_traced():
     steps = fleets.fleet([spec("bp")]).steps_per_epoch
     enough = -(-fleet_module.WORTH_TRACING // steps)
     for epochs, wanted in ((enough - 1, False), (enough, True)):
-        assert isinstance(fleets.fleet([spec("bp", epochs=epochs)])._assign[0], Traced) == wanted
+        assert fleets.fleet([spec("bp", epochs=epochs)]).traced == wanted
 
 
 def test_a_function_is_traced_once_for_its_shapes(monkeypatch):

@@ -238,7 +238,7 @@ preset: demo
 data: FOLDER/wide.npz
 seeds: [1, 2, 3, 4]
 methods: [bp]
-set: {width: 128, depth: 1, epochs: 1, batch: 32, probe.n: 16, probe.batch: 8, probe.dear: [], probe.redraws: 0,
+set: {width: 128, depth: 1, epochs: 1, batch: 32, probe.n: 16, probe.batch: 8, probe.epochs: [], probe.redraws: 0,
       probe.directions: 1}
 """
 PEAK = """

@@ -13,7 +13,7 @@ from creditscope.errors import BadInput, CannotWrite
 from creditscope.execution import local
 from creditscope.records import ProbeSpec
 
-FEW = {"epochs": 1, "probe": ProbeSpec(n=8, batch=8, dear=(), redraws=3, directions=2)}
+FEW = {"epochs": 1, "probe": ProbeSpec(n=8, batch=8, epochs=(), redraws=3, directions=2)}
 OWN = {"model": "mine", "epochs": 2, "batch": 12, "probe.n": 12, "probe.redraws": 9, "probe.directions": 4}
 
 

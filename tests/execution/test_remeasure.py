@@ -11,7 +11,7 @@ from creditscope.errors import BadFile, BadInput
 from creditscope.execution.remeasure import probe_checkpoint
 from creditscope.records import ProbeSpec, RunLog
 
-RUN = spec("dfa-rms", epochs=2, probe=ProbeSpec(n=12, batch=8, dear=(), redraws=9, directions=4))
+RUN = spec("dfa-rms", epochs=2, probe=ProbeSpec(n=12, batch=8, epochs=(), redraws=9, directions=4))
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_turns_of_fleets_that_are_ahead_change_nothing_either(tmp_path):
     wave = [[spec("bp"), spec("dfa")], [spec("bp", width=4)]]
     turns_of(context(tmp_path), wave)
     for run in wave[0]:
-        feedback = fleets.fleet([run]).feedback_of(0)
+        feedback = fleets.fleet([run]).state_of(0)
         _, losses = fleets.alone(run, features(), feedback)
         log = RunLog.read(tmp_path / f"{run.run_id}.jsonl")
         assert [row.train_loss for row in log.epochs][1:] == pytest.approx(losses, rel=1e-9)
@@ -55,8 +55,8 @@ def test_turns_of_fleets_that_are_ahead_change_nothing_either(tmp_path):
 
 def test_others_have_a_turn_between_two_expensive_probes(tmp_path):
     heard = []
-    probing = [spec(method, probe=ProbeSpec(n=16, batch=6, dear=(1,), redraws=3, directions=2)) for method in METHODS]
-    other = [spec("bp", width=4, probe=ProbeSpec(n=16, batch=6, dear=(), redraws=3, directions=2))]
+    probing = [spec(method, probe=ProbeSpec(n=16, batch=6, epochs=(1,), redraws=3, directions=2)) for method in METHODS]
+    other = [spec("bp", width=4, probe=ProbeSpec(n=16, batch=6, epochs=(), redraws=3, directions=2))]
     turns_of(context(tmp_path, heard), [probing, other])
     dear = [at for at, (width, kind, epoch) in enumerate(heard) if (width, kind, epoch) == (6, "probe", 1)]
     assert len(dear) == len(METHODS)

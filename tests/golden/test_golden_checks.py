@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases.models import batch_of, params_of, resmlp, seeded_generator, task_of, vit
+from cases.models import assign, batch_of, params_of, resmlp, seeded_generator, task_of, vit
 from cases.snapshots import mlp_snapshot, snapshot_of
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,7 +19,11 @@ from creditscope.probes.functional.norms import norm_stats, vector_norms
 from creditscope.probes.nulls import FeedbackNull
 from creditscope.probes.parameters import GradientCosineProbe
 from creditscope.probes.perturbation import RhoProbe
-from creditscope.rules import Backprop, BlockFeedback, DirectFeedback, FeedbackAlignment
+from creditscope.rules.backprop import Backprop
+from creditscope.rules.block_feedback import BlockFeedback
+from creditscope.rules.direct_feedback import DirectFeedback
+from creditscope.rules.feedback_alignment import FeedbackAlignment
+from creditscope.rules.wrappers import Normalised
 
 
 def squared_error(out: Tensor, y: Tensor) -> Tensor:
@@ -32,8 +36,8 @@ def test_feedback_alignment_with_the_weights_as_feedback_is_backprop(model: nn.M
     shape, classes = ((5,), 4) if isinstance(model, ResMLP) else ((2, 8, 8), 3)
     rule = FeedbackAlignment(exact_head)
     snapshot = snapshot_of(model, rule, shape, classes, view="flat")
-    weights = {name: snapshot.params[f"{name.removeprefix('B.')}.weight"] for name in snapshot.feedback}
-    aligned = replace(snapshot, feedback=weights)
+    weights = {name: snapshot.params[f"{name.removeprefix('B.')}.weight"] for name in snapshot.state}
+    aligned = replace(snapshot, state=weights)
     for c, g in zip(aligned.delivered, aligned.observation.references, strict=True):
         assert torch.allclose(c, g, rtol=1e-12, atol=1e-14)
     for name, grad in aligned.rule_grads.items():
@@ -68,7 +72,7 @@ def test_dfa_from_zero_keeps_every_weight_in_the_span_of_its_feedback() -> None:
     task = Task.of(Blocks.of(model), squared_error, x[:2])
     feedback = DirectFeedback().init(task, params, seeded_generator())
     for _ in range(60):
-        grads = DirectFeedback().assign(task, params, feedback, Batch(x, target), None).grads
+        grads = assign(DirectFeedback(), task, params, feedback, Batch(x, target), None).grads
         params = {name: p - 0.05 * grads[name] for name, p in params.items()}
     for level in range(3):
         weight = params[f"blocks.{level}.weight"]
@@ -127,7 +131,7 @@ def train_linear_map(seed: int) -> tuple[list[float], tuple[Tensor, Tensor]]:
 
     angles = [math.degrees(math.acos(mean_defined(*look(batch))[0]))]
     for _ in range(100):
-        grads = rule.assign(task, params, feedback, batch, None).grads
+        grads = assign(rule, task, params, feedback, batch, None).grads
         params = {name: p - 0.05 * grads[name] for name, p in params.items()}
     angles.append(math.degrees(math.acos(mean_defined(*look(batch))[0])))
     fitted = task.blocks.forward(params, x).logits
@@ -181,7 +185,7 @@ def test_the_spread_of_the_fresh_feedback_null_follows_from_error_and_gradient()
         assert abs(got.mean[level]) < 4 * got.sd[level] / math.sqrt(999)
 
 
-@pytest.mark.parametrize("rule", [DirectFeedback(), DirectFeedback("rms"), BlockFeedback(), Backprop()])
+@pytest.mark.parametrize("rule", [DirectFeedback(), Normalised(DirectFeedback()), BlockFeedback(), Backprop()])
 def test_rho_tends_to_the_norm_weighted_cosine(rule) -> None:
     snapshot = snapshot_of(resmlp(width=12), rule, (5,), 4, n=100)
     rho = RhoProbe(100).measure(snapshot).values["rho"]

@@ -15,7 +15,7 @@ CHANGES = {
     "batch": 1000,
     "probe.n": 32,
     "probe.batch": 16,
-    "probe.dear": ["0", "3"],
+    "probe.epochs": ["0", "3"],
     "probe.redraws": 9,
     "probe.directions": 2,
 }

@@ -8,7 +8,7 @@ import pytest
 from creditscope.errors import BadFile
 from creditscope.plans.grid import expand
 from creditscope.plans.spec_file import parse_spec, read_spec
-from creditscope.records import RULES, DataSpec
+from creditscope.records import DataSpec
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "sweeps"
 IMAGES = DataSpec(name="cifar10", hash_train="a", hash_test="b", shape=(3, 32, 32), n_train=50_000, n_test=10_000)
@@ -63,7 +63,7 @@ def test_values_that_do_not_go_together_are_refused_with_their_line():
 
 def test_the_full_grid():
     runs = expand(read_spec(EXAMPLES / "full-grid.yaml"), {"cifar10": (IMAGES, 10)})
-    rules = [*((rule, "none") for rule in RULES), ("dfa", "rms")]
+    rules = [*((rule, "none") for rule in ("bp", "fa", "fa-exact-head", "fa-block", "dfa")), ("dfa", "rms")]
     penalties, seeds = (0.0, 1e-4, 1e-3, 1e-2, 1e-1), (42, 123, 456)
     wanted = set()
     for arch in (("resmlp", True), ("resmlp", False), ("vit-mini", True)):
@@ -75,7 +75,15 @@ def test_the_full_grid():
                     wanted.add((arch, rule, norm, penalty, 0, True, seed))
             wanted.add((arch, "bp", "none", 0.0, 0, False, seed))
     found = [
-        ((r.model, r.terminal_ln), r.rule, r.credit_norm, r.penalty, r.train_last, r.train_embedding, r.seed)
+        (
+            (r.model, r.terminal_ln),
+            "fa-exact-head" if r.options else r.rule,
+            r.credit_norm,
+            r.penalty,
+            r.train_last,
+            r.train_embedding,
+            r.seed,
+        )
         for r in runs
     ]
     assert set(found) == wanted

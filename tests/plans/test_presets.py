@@ -43,11 +43,11 @@ def test_the_recipe_of_the_audit():
 
 
 def test_changes_reach_the_run_its_optimiser_and_its_probes():
-    changes = {"width": "32", "lr": "0.5", "weight_decay": 0, "epochs": "3", "probe.dear": ["0", "5"], "probe.n": 7}
+    changes = {"width": "32", "lr": "0.5", "weight_decay": 0, "epochs": "3", "probe.epochs": ["0", "5"], "probe.n": 7}
     for run in build(methods=["bp"], seeds=[5], changes=changes):
         assert (run.width, run.epochs, run.seed) == (32, 3, 5)
         assert (run.optimiser.lr, run.optimiser.weight_decay) == (0.5, 0)
-        assert (run.probe.dear, run.probe.n) == ((0, 5), 7)
+        assert (run.probe.epochs, run.probe.n) == ((0, 5), 7)
 
 
 def test_the_same_run_twice_is_one_run():
@@ -75,7 +75,7 @@ def test_methods_parse():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"methods": ["dfa-rsm"]}, r"did you mean 'dfa-rms'"),
+        ({"methods": ["dfa-rsm"]}, r"did you mean 'dfa'"),
         ({"methods": ["bp@last9"]}, "run bp@last9 cannot be set up: .*wanted 0 to 4 blocks"),
         ({"changes": {"lr": "nan"}}, "--set lr=nan: lr: Input should be a finite number"),
         ({"changes": {"lr": float("inf")}}, "finite number"),

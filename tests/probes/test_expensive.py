@@ -15,7 +15,8 @@ from creditscope.probes.perturbation import NudgeProbe
 from creditscope.records import LogWriter, ProbeRow, RunLog
 from creditscope.records.rows import HeaderRow
 from creditscope.records.spec import RunSpec
-from creditscope.rules import Backprop, DirectFeedback
+from creditscope.rules.backprop import Backprop
+from creditscope.rules.direct_feedback import DirectFeedback
 
 FIELDS = {
     name
@@ -79,7 +80,7 @@ def test_a_float32_run() -> None:
 
 
 def test_an_unknown_rule_loses_what_needs_it_and_keeps_the_rest() -> None:
-    row = dear(replace(mlp_snapshot("dfa"), rule=None, feedback={}, update=None, fit=None))
+    row = dear(replace(mlp_snapshot("dfa"), rule=None, state={}, update=None, fit=None))
     assert measured(row) == {"fidelity", "clamp", "rho", "nudge", "drift", "participation"}
     assert set(row.not_measured) == (FIELDS - measured(row)) | {"rho.credit", "nudge.credit"}
 
@@ -173,7 +174,7 @@ def gradient_feedback(snapshot) -> dict[str, torch.Tensor]:
 
 def test_sabotaged_credit_is_told_from_sound_credit() -> None:
     snapshot = mlp_snapshot("dfa", n=64)
-    sound = replace(snapshot, feedback=gradient_feedback(snapshot))
+    sound = replace(snapshot, state=gradient_feedback(snapshot))
     rows = {rule: dear(replace(sound, rule=rule()), redraws=199) for rule in (DirectFeedback, Flipped, Silent)}
     assert max(rows[DirectFeedback].null.p[1:]) < 0.01
     assert min(rows[Flipped].null.p[1:]) > 0.9

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.models import assign
 from cases.snapshots import mlp_snapshot
 
 from creditscope.errors import NotMeasured
@@ -25,7 +26,7 @@ def test_gradient_null_redraw_by_redraw(method: str) -> None:
     blocks = block_parameters(snapshot)
     rows = []
     for feedback in one_by_one(snapshot, 9):
-        written = snapshot.rule.assign(snapshot.task, snapshot.params, feedback, snapshot.train, None).grads
+        written = assign(snapshot.rule, snapshot.task, snapshot.params, feedback, snapshot.train, None).grads
         pairs = [
             [np.concatenate([side[n].numpy().ravel() for n in names]) for side in (written, snapshot.bp_grads)]
             for names in blocks

@@ -12,7 +12,7 @@ from torch import Tensor
 from creditscope.blocks import Batch, Snapshot
 from creditscope.errors import NotMeasured
 from creditscope.probes.guards import Guards, samples_are_independent, tail_is_the_rest
-from creditscope.rules import Backprop
+from creditscope.rules.backprop import Backprop
 
 
 @pytest.mark.parametrize("make", [mlp_snapshot, vit_snapshot, conv_snapshot])
@@ -43,7 +43,7 @@ def test_inputs_that_are_indices() -> None:
     x = torch.randint(7, (6, 3), generator=torch.Generator().manual_seed(0))
     y = torch.randint(3, (6,), generator=torch.Generator().manual_seed(1))
     snapshot = Snapshot(
-        task=task_of(model, x), params=params_of(model), init=None, rule=None, feedback={},
+        task=task_of(model, x), params=params_of(model), init=None, rule=None, state={},
         probe=Batch(x, y), batch=6, view="mean", seed=0,
     )  # fmt: skip
     assert samples_are_independent(snapshot)

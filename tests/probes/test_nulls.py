@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases.models import batch_of, seeded_generator
+from cases.models import assign, batch_of, seeded_generator
 from cases.snapshots import conv_snapshot, in_run_dtype, mlp_snapshot, snapshot_of, vit_snapshot
 
 from creditscope.blocks import Batch, published_index, view_signal
@@ -15,7 +15,7 @@ from creditscope.models import ResMLP
 from creditscope.probes import nulls
 from creditscope.probes.gradient_null import GradientNull
 from creditscope.probes.nulls import FeedbackNull, null_test, redraw
-from creditscope.rules import build_rule
+from creditscope.rules.build import rule_named
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -162,7 +162,7 @@ def test_exact_skips_bring_a_random_vector_null() -> None:
 def test_what_cannot_be_redrawn_is_named() -> None:
     dfa, bp = mlp_snapshot("dfa"), mlp_snapshot("bp")
     cases = (
-        (replace(dfa, rule=None, feedback={}), 9, "no-credit-saved"),
+        (replace(dfa, rule=None, state={}), 9, "no-credit-saved"),
         (bp, 9, "exact-by-construction at every state"),
         (replace(dfa, init=None), 9, "parameters at initialisation"),
         (dfa, 0, "at least one redraw"),
@@ -193,20 +193,20 @@ def test_redraws_follow_the_seed_and_the_epoch() -> None:
 def test_the_runs_own_feedback_is_not_among_the_redraws() -> None:
     snapshot = mlp_snapshot("dfa")
     for feedback in one_by_one(snapshot, "null", 3):
-        assert not any(torch.equal(feedback[name], snapshot.feedback[name]) for name in feedback)
+        assert not any(torch.equal(feedback[name], snapshot.state[name]) for name in feedback)
 
 
 def trained(method: str, steps: int = 150):
     """A small net trained by its own feedback on separable classes: its first blocks align."""
     torch.manual_seed(0)
-    rule = build_rule(method)
+    rule = rule_named(method)
     centres = torch.randn(4, 8, generator=seeded_generator(0), dtype=torch.float64)
     snapshot = snapshot_of(ResMLP((8,), 4, width=16, depth=3).double(), rule, (8,), 4, n=64)
     params = dict(snapshot.params)
     for step in range(steps):
         noise = batch_of((8,), 4, 64, seed=step)
         batch = Batch(noise.x + centres[noise.y], noise.y)
-        grads = rule.assign(snapshot.task, params, snapshot.feedback, batch, None).grads
+        grads = assign(rule, snapshot.task, params, snapshot.state, batch, None).grads
         params = {name: p - 0.1 * grads[name] for name, p in params.items()}
     probe = batch_of((8,), 4, 64, seed=10_000)
     return replace(snapshot, params=params, probe=Batch(probe.x + centres[probe.y], probe.y))
@@ -231,5 +231,5 @@ def test_direction_is_calibrated_on_a_trained_net_and_has_power() -> None:
 def test_wrong_feedback_saved_does_not_pass() -> None:
     snapshot = trained("dfa")
     wrong = snapshot.rule.init(snapshot.task, snapshot.init, seeded_generator(123))
-    p = FeedbackNull(199).measure(replace(snapshot, feedback=wrong)).values["null"].p
+    p = FeedbackNull(199).measure(replace(snapshot, state=wrong)).values["null"].p
     assert min(p) > 0.01

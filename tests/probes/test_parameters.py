@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases.models import cross_entropy, resmlp
+from cases.models import assign, cross_entropy, resmlp
 from cases.snapshots import mlp_snapshot
 
 from creditscope.errors import NotMeasured
@@ -34,7 +34,7 @@ def test_parameters_of_each_block_and_of_no_other() -> None:
 @pytest.mark.parametrize("method", ["dfa-rms", "fa-block", "fa"])
 def test_gradient_cosine_of_what_the_rule_wrote(method: str) -> None:
     snapshot = mlp_snapshot(method)
-    written = snapshot.rule.assign(snapshot.task, snapshot.params, snapshot.feedback, snapshot.train, None).grads
+    written = assign(snapshot.rule, snapshot.task, snapshot.params, snapshot.state, snapshot.train, None).grads
     expected = [cosine(written, bp_gradients(snapshot), names) for names in block_parameters(snapshot)]
     got = GradientCosineProbe().measure(snapshot).values["gradient_cosine"]
     np.testing.assert_allclose(got, expected, rtol=1e-9)
@@ -45,7 +45,7 @@ def test_gradients_that_somebody_elses_backward_wrote() -> None:
     snapshot = mlp_snapshot("dfa")
     grads = {name: torch.as_tensor(grad) for name, grad in bp_gradients(snapshot).items()}
     grads = {name: -grad if name.startswith("blocks.1.") else grad for name, grad in grads.items()}
-    foreign = replace(snapshot, rule=None, feedback={}, grads=grads)
+    foreign = replace(snapshot, rule=None, state={}, grads=grads)
     np.testing.assert_allclose(GradientCosineProbe().measure(foreign).values["gradient_cosine"], [1, -1, 1], rtol=1e-12)
 
 

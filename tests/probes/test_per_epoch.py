@@ -13,7 +13,7 @@ from torch.nn import functional
 from creditscope.blocks import Observation, observe
 from creditscope.probes.per_epoch import SampleNumbers, epoch_fields, sample_numbers, summarise
 from creditscope.records.rows import EpochRow
-from creditscope.rules import build_rule
+from creditscope.rules.build import rule_named
 
 RULES = ("bp", "fa", "fa-block", "dfa", "dfa-rms")
 
@@ -275,7 +275,7 @@ def test_mapped_over_runs_each_is_as_if_alone(view):
     stacked = {name: torch.stack([p, other[name]]) for name, p in snapshot.params.items()}
 
     def look(params):
-        seen = observe(snapshot.task, params, snapshot.rule, snapshot.feedback, snapshot.probe)
+        seen = observe(snapshot.task, params, snapshot.rule, snapshot.state, snapshot.probe)
         return sample_numbers(seen, view, snapshot.exact)
 
     both = vmap(look)(stacked)
@@ -288,7 +288,7 @@ def test_mapped_over_runs_with_unequal_widths():
     snapshot = conv_snapshot("dfa")
 
     def look(params):
-        seen = observe(snapshot.task, params, snapshot.rule, snapshot.feedback, snapshot.probe)
+        seen = observe(snapshot.task, params, snapshot.rule, snapshot.state, snapshot.probe)
         return sample_numbers(seen, "flat", snapshot.exact)
 
     both = vmap(look)({name: torch.stack([p, p]) for name, p in snapshot.params.items()})
@@ -300,7 +300,7 @@ def test_numbers_are_float64_whatever_the_run_is():
     model = resmlp().float()
     batch = batch_of((5,), 4, n=6)
     task = task_of(model, batch.x[:2].float())
-    rule = build_rule("dfa")
+    rule = rule_named("dfa")
     feedback = rule.init(task, params_of(model), seeded_generator())
     seen = observe(task, params_of(model), rule, feedback, batch._replace(x=batch.x.float()))
     assert isinstance(seen, Observation)

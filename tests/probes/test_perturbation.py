@@ -16,7 +16,7 @@ from creditscope.models import ResMLP
 from creditscope.probes import perturbation
 from creditscope.probes.perturbation import NudgeProbe, RhoProbe
 from creditscope.probes.seeds import gaussian, probe_generator
-from creditscope.rules import Backprop
+from creditscope.rules.backprop import Backprop
 
 
 def tail(model: nn.Module, level: int, h: torch.Tensor) -> torch.Tensor:
@@ -138,7 +138,7 @@ def test_a_step_against_the_gradient_lowers_the_loss() -> None:
 
 def test_samples_without_a_direction_are_left_out_of_all_three() -> None:
     snapshot = mlp_snapshot("dfa", n=8)
-    silent = replace(snapshot, feedback={name: torch.zeros_like(b) for name, b in snapshot.feedback.items()})
+    silent = replace(snapshot, state={name: torch.zeros_like(b) for name, b in snapshot.state.items()})
     nudge = NudgeProbe().measure(silent).values["nudge"]
     assert nudge.credit == nudge.reference == nudge.efficiency == [None] * 4
     assert RhoProbe(4).measure(silent).values["rho"].credit == [None] * 4
@@ -146,7 +146,7 @@ def test_samples_without_a_direction_are_left_out_of_all_three() -> None:
 
 def test_without_saved_credit_the_controls_are_measured_and_the_gap_is_named() -> None:
     # Mistakes 5 and 6: never a self-cosine in place of a credit that was not saved.
-    snapshot = replace(mlp_snapshot("dfa"), rule=None, feedback={})
+    snapshot = replace(mlp_snapshot("dfa"), rule=None, state={})
     for probe, name in ((RhoProbe(8), "rho"), (NudgeProbe(), "nudge")):
         got = probe.measure(snapshot)
         assert got.values[name].credit == [None] * 4

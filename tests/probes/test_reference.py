@@ -13,7 +13,7 @@ from creditscope.blocks import Batch
 from creditscope.errors import NotMeasured
 from creditscope.models import ResMLP
 from creditscope.probes.reference import ClampProbe, DriftProbe, FidelityProbe
-from creditscope.rules import Backprop
+from creditscope.rules.backprop import Backprop
 
 
 def plain_references(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:

@@ -15,9 +15,9 @@ def test_listed_epochs_and_always_the_last(dear: tuple[int, ...], expected: list
     assert [epoch for epoch in range(8) if is_expensive(epoch, 7, dear)] == expected
 
 
-def test_a_baseline_is_probed_dearly_at_its_last_epoch_alone():
-    listed = spec("dfa", probe=ProbeSpec(dear=(0, 4)))
-    frozen = spec("dfa@frozen", probe=ProbeSpec(dear=(0, 4)))
+def test_a_baseline_is_probed_expensively_at_its_last_epoch_alone():
+    listed = spec("dfa", probe=ProbeSpec(epochs=(0, 4)))
+    frozen = spec("dfa@frozen", probe=ProbeSpec(epochs=(0, 4)))
     for run, wanted in ((listed, [0, 4, 6]), (frozen, [6])):
         assert [epoch for epoch in range(7) if is_expensive(epoch, 6, expensive_epochs(run))] == wanted
     assert expensive_epochs(spec("dfa", probe=ProbeSpec())) is None, "the protocol's own list"

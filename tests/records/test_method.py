@@ -6,13 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from creditscope.errors import BadInput
-from creditscope.records import RULES, Method, parse_method
-from creditscope.records.method import LOCAL_RULES
+from creditscope.records import Method, parse_method
+from creditscope.records.method import split_methods
 
 PARSED = {
     "bp": Method("bp"),
     "fa": Method("fa"),
-    "fa-exact-head": Method("fa-exact-head"),
+    "fa(exact_head=true)": Method("fa", options={"exact_head": True}),
+    "kp(decay=0.1,mode=x,steps=3)-rms+pen0.1@fixed-feedback@last2": Method(
+        "kp",
+        credit_norm="rms",
+        penalty=0.1,
+        train_last=2,
+        options={"decay": 0.1, "mode": "x", "steps": 3},
+        fixed_feedback=True,
+    ),
+    "kp@fixed-feedback": Method("kp", fixed_feedback=True),
+    "kp@fixed-feedback@frozen": Method("kp", fixed_feedback=True, train_last=0),
     "fa-block": Method("fa-block"),
     "dfa": Method("dfa"),
     "dfa-rms": Method("dfa", credit_norm="rms"),
@@ -47,17 +57,19 @@ def test_last_0_is_frozen():
     assert str(parse_method("dfa@last0")) == "dfa@frozen"
 
 
-def test_local_rules_are_all_but_backprop():
-    assert set(RULES) - set(LOCAL_RULES) == {"bp"}
+def test_a_rule_that_became_an_option_is_still_read():
+    assert parse_method("fa-exact-head+pen0.1@frozen") == parse_method("fa(exact_head=true)+pen0.1@frozen")
 
 
-FORM = "is not of the form RULE[-rms][+penλ][@frozen|@readout|@lastK]"
+def test_a_comma_between_parentheses_belongs_to_its_method():
+    assert split_methods("bp, kp(a=1,b=2)@frozen,dfa") == ["bp", "kp(a=1,b=2)@frozen", "dfa"]
+
+
+FORM = "is not of the form RULE[(option=value,…)][-rms][+penλ][@fixed-feedback][@frozen|@readout|@lastK]"
 REFUSED = {
-    "dfs": "unknown rule 'dfs' in method 'dfs'; did you mean 'dfa' or 'dfa-rms'?",
-    "fa-blok": "unknown rule 'fa-blok' in method 'fa-blok'; did you mean 'fa-block'?",
-    "xyz": "unknown rule 'xyz' in method 'xyz'; known: bp, dfa, dfa-rms, fa, fa-block, fa-exact-head",
-    "bp-rms": "method 'bp-rms': -rms is defined for dfa only; write 'dfa-rms' or drop -rms",
-    "fa-block-rms": "method 'fa-block-rms': -rms is defined for dfa only; write 'dfa-rms' or drop -rms",
+    "kp(decay)": "method 'kp(decay)': wanted option=value between the parentheses, got 'decay'",
+    "kp(a=1,a=2)": "method 'kp(a=1,a=2)': option a is given twice; give it once",
+    "kp(a=../x)": "method 'kp(a=../x)': wanted option=value between the parentheses, got 'a=../x'",
     "dfa+pen0": "method 'dfa+pen0': the penalty must be a positive number, got '0'; write e.g. +pen0.01",
     "dfa+pen-1": "method 'dfa+pen-1': the penalty must be a positive number, got '-1'; write e.g. +pen0.01",
     "dfa+pen1e999": "method 'dfa+pen1e999': the penalty must be a positive number, got '1e999'; write e.g. +pen0.01",

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from creditscope.records import DataSpec, FeedbackSpec, OptimiserSpec, ProbeSpec, RunSpec, digest, parse_method
 
 CHANGES = {
+    "options": {"decay": 0.5},
+    "fixed_feedback": True,
     "model": "vit-mini",
     "width": 16,
     "depth": 5,
@@ -40,6 +42,8 @@ CHANGES = {
 NOT_IN_STACK = {
     *("rule", "credit_norm", "penalty", "train_last", "train_embedding", "targets", "seed", "feedback", "injection"),
     "recipe",  # Of runs from elsewhere, which are never stacked.
+    "options",
+    "fixed_feedback",
     "optimiser",  # Only the learning rate was changed above: each run of a stack has its own.
 }
 NOT_IN_MATCH = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul", "penalty"}
@@ -157,10 +161,9 @@ def refused(**changes):
 
 def test_an_engine_run_must_be_complete():
     assert refused(seed=None, batch=None) == "a run of the engine must know seed, batch"
-    assert refused(rule="pepita") == "rule 'pepita' is not one of bp, fa, fa-exact-head, fa-block, dfa"
+    assert refused(rule="My Rule") == "rule 'My Rule': wanted lower-case letters, digits and dashes"
     assert refused(train_last=5) == "@last5: wanted 0 to 4 blocks, the model's depth"
     assert refused(train_last=-1) == "@last-1: wanted 0 to 4 blocks, the model's depth"
-    assert refused(rule="fa", credit_norm="rms") == "credit_norm rms is defined for dfa only, got rule fa"
     assert refused(train_embedding=False) == "an embedding is frozen only with every block, got train_last all"
 
 

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, task_of
+from cases.models import CONV_BLOCKS, assign, batch_of, conv_net, params_of, resmlp, task_of
 from torch.nn import functional
 
-from creditscope.rules import Backprop
+from creditscope.rules.backprop import Backprop
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.7])
 def test_the_penalty_joins_the_global_loss_and_reaches_the_embedding(lam):
     model, batch = resmlp(), batch_of((5,), 4)
     task, params = task_of(model, batch.x), params_of(model)
-    got = Backprop().assign(task, params, {}, batch, torch.tensor(lam, dtype=torch.float64)).grads
+    got = assign(Backprop(), task, params, {}, batch, torch.tensor(lam, dtype=torch.float64)).grads
     h = model.embed(batch.x)
     loss = torch.zeros((), dtype=torch.float64)
     for block in model.blocks:
@@ -23,7 +23,7 @@ def test_the_penalty_joins_the_global_loss_and_reaches_the_embedding(lam):
     (loss + functional.cross_entropy(model.head(model.out_ln(h)), batch.y)).backward()
     for name, p in model.named_parameters():
         np.testing.assert_allclose(got[name], p.grad, rtol=1e-9, atol=1e-13, err_msg=name)
-    plain = Backprop().assign(task, params, {}, batch, None).grads
+    plain = assign(Backprop(), task, params, {}, batch, None).grads
     assert torch.equal(plain["embed.weight"], got["embed.weight"]) == (lam == 0)
 
 
@@ -32,7 +32,7 @@ def test_a_user_model_with_feature_maps():
     task = task_of(model, batch.x, CONV_BLOCKS)
     assert task.blocks.skips == (True, False, False)
     lam = torch.tensor(0.2, dtype=torch.float64)
-    got = Backprop().assign(task, params_of(model), {}, batch, lam).grads
+    got = assign(Backprop(), task, params_of(model), {}, batch, lam).grads
     h0 = torch.tanh(model.stem(batch.x))
     h1 = model.same(h0)
     h2 = model.down(h1)

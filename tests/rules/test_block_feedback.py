@@ -9,7 +9,7 @@ from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, see
 
 from creditscope.blocks import observe
 from creditscope.errors import BadInput
-from creditscope.rules import BlockFeedback
+from creditscope.rules.block_feedback import BlockFeedback
 
 
 @pytest.mark.parametrize(("make", "shape", "classes"), [(resmlp, (5,), 4), (vit, (2, 8, 8), 3)], ids=["resmlp", "vit"])

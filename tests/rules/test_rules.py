@@ -9,6 +9,7 @@ from cases.models import (
     CONV_BLOCKS,
     PLAIN_BLOCKS,
     TokenNet,
+    assign,
     batch_of,
     conv_net,
     params_of,
@@ -27,16 +28,14 @@ from torch.nn import functional
 
 from creditscope.blocks import Batch, observe
 from creditscope.errors import BadInput
-from creditscope.records import parse_method
-from creditscope.rules import build_rule
+from creditscope.rules.build import rule_named
 
 METHODS = ("bp", "fa", "fa-exact-head", "fa-block", "dfa", "dfa-rms")
 PENALTIES = pytest.mark.parametrize("penalty", [None, 0.0, 0.3], ids=["none", "zero", "pen"])
 
 
 def rule_of(method):
-    parsed = parse_method(method)
-    return build_rule(parsed.rule, parsed.credit_norm)
+    return rule_named(method)
 
 
 def numpy_of(tensors):
@@ -65,7 +64,7 @@ def test_on_a_resmlp_equals_the_backward_written_by_hand(method, penalty, termin
     task, params = task_of(model, batch.x), params_of(model)
     feedback = rule.init(task, params, seeded_generator())
 
-    got = rule.assign(task, params, feedback, batch, scalar(penalty))
+    got = assign(rule, task, params, feedback, batch, scalar(penalty))
     delivered = rule.deliver(task, params, feedback, batch)
     grads, credit, logits = backward(
         method, numpy_of(params), numpy_of(feedback), batch.x.numpy(), batch.y.numpy(), penalty or 0.0, terminal_ln
@@ -89,7 +88,7 @@ def test_on_a_vit_equals_plain_autograd_of_the_surrogate_loss(method, penalty):
         credit = signals_of(method, model, feedback, batch.x, batch.y)
         grads = blockwise(model, credit, batch.x, batch.y, lam)
 
-    same(rule.assign(task, params, feedback, batch, scalar(penalty)).grads, grads)
+    same(assign(rule, task, params, feedback, batch, scalar(penalty)).grads, grads)
     same(dict(enumerate(rule.deliver(task, params, feedback, batch))), dict(enumerate(credit)))
 
 
@@ -130,8 +129,8 @@ def test_feedback_alignment_with_the_weights_as_feedback_is_backprop(case, metho
     feedback = {
         name: params[f"{name.removeprefix('B.')}.weight"] for name in rule.init(task, params, seeded_generator())
     }
-    exact = rule_of("bp").assign(task, params, {}, batch, None)
-    same(rule.assign(task, params, feedback, batch, scalar(penalty)).grads, exact.grads)
+    exact = assign(rule_of("bp"), task, params, {}, batch, None)
+    same(assign(rule, task, params, feedback, batch, scalar(penalty)).grads, exact.grads)
     references = observe(task, params, None, {}, batch).references
     same(dict(enumerate(rule.deliver(task, params, feedback, batch))), dict(enumerate(references)))
 
@@ -142,7 +141,7 @@ def test_no_rule_changes_the_forward_value(case, method, penalty):
     task, params, batch = case
     rule = rule_of(method)
     feedback = rule.init(task, params, seeded_generator())
-    loss = rule.assign(task, params, feedback, batch, scalar(penalty)).loss
+    loss = assign(rule, task, params, feedback, batch, scalar(penalty)).loss
     logits = functional_call(task.blocks.model, params, (batch.x,))
     assert torch.equal(loss, task.loss(logits, batch.y))
     assert torch.equal(observe(task, params, rule, feedback, batch).logits, logits)
@@ -154,7 +153,7 @@ def test_the_penalty_is_linear_in_lambda_and_leaves_the_readout_of_local_rules_a
     task, params, batch = case
     rule = rule_of(method)
     feedback = rule.init(task, params, seeded_generator())
-    none, one, many = (rule.assign(task, params, feedback, batch, scalar(value)).grads for value in (None, 1.0, lam))
+    none, one, many = (assign(rule, task, params, feedback, batch, scalar(value)).grads for value in (None, 1.0, lam))
     for name in none:
         np.testing.assert_allclose(many[name] - none[name], lam * (one[name] - none[name]), rtol=1e-6, atol=1e-9)
         if method != "bp" and not name.startswith("blocks."):
@@ -175,17 +174,17 @@ def test_runs_stacked_by_vmap_then_sliced_are_the_single_runs(method, make):
     def stack(dicts):
         return {name: torch.stack([d[name] for d in dicts]) for name in dicts[0]}
 
-    def assign(p, f, x, y, penalty):
-        return rule.assign(task, p, f, Batch(x, y), penalty)
+    def credit(p, f, x, y, penalty):
+        return assign(rule, task, p, f, Batch(x, y), penalty)
 
     def look(p, f, x, y):
         return observe(task, p, rule, f, Batch(x, y))
 
     xs, ys = (torch.stack(column) for column in zip(*batches, strict=True))
-    together = vmap(assign)(stack(params), stack(feedback), xs, ys, penalties)
+    together = vmap(credit)(stack(params), stack(feedback), xs, ys, penalties)
     seen = vmap(look)(stack(params), stack(feedback), xs, ys)
     for run in range(3):
-        alone = assign(params[run], feedback[run], xs[run], ys[run], penalties[run])
+        alone = credit(params[run], feedback[run], xs[run], ys[run], penalties[run])
         same({name: g[run] for name, g in together.grads.items()}, alone.grads)
         same({0: together.loss[run]}, {0: alone.loss})
         single = look(params[run], feedback[run], xs[run], ys[run])
@@ -236,7 +235,7 @@ def test_hooks_are_gone_after_success_and_after_an_exception(method, monkeypatch
     model, batch, rule = resmlp(), batch_of((5,), 4), rule_of(method)
     task, params = task_of(model, batch.x), params_of(model)
     feedback = rule.init(task, params, seeded_generator())
-    rule.assign(task, params, feedback, batch, scalar(0.1))
+    assign(rule, task, params, feedback, batch, scalar(0.1))
     rule.deliver(task, params, feedback, batch)
     assert hooks_on(model) == 0
 
@@ -245,7 +244,7 @@ def test_hooks_are_gone_after_success_and_after_an_exception(method, monkeypatch
 
     monkeypatch.setattr(model.blocks[1].branch[2], "forward", explode)
     for call in (
-        lambda: rule.assign(task, params, feedback, batch, scalar(0.1)),
+        lambda: assign(rule, task, params, feedback, batch, scalar(0.1)),
         lambda: rule.deliver(task, params, feedback, batch),
         lambda: observe(task, params, rule, feedback, batch),
     ):
@@ -262,7 +261,7 @@ def test_the_model_is_left_as_found(method):
     task = task_of(model, batch.x)
     feedback = rule.init(task, other, seeded_generator())
     kept = {name: f.clone() for name, f in feedback.items()}
-    rule.assign(task, other, feedback, batch, scalar(0.1))
+    assign(rule, task, other, feedback, batch, scalar(0.1))
     same(params_of(model), before, rtol=0, atol=0)
     same(feedback, kept, rtol=0, atol=0)
     assert all(p.grad is None for p in model.parameters())
@@ -277,7 +276,7 @@ def test_feature_maps_and_vectors_in_one_model(method):
     task, params = task_of(model, batch.x, CONV_BLOCKS), params_of(model)
     assert task.shapes == ((3, 4, 4), (3, 4, 4), (2, 2, 2), (5,))
     feedback = rule.init(task, params, seeded_generator())
-    credit = rule.assign(task, params, feedback, batch, scalar(0.2))
+    credit = assign(rule, task, params, feedback, batch, scalar(0.2))
     delivered = rule.deliver(task, params, feedback, batch)
     assert [tuple(c.shape) for c in delivered] == [(3, *shape) for shape in task.shapes]
     assert all(credit.grads[name].shape == p.shape and credit.grads[name].any() for name, p in params.items())
@@ -290,8 +289,8 @@ def test_fa_with_the_weights_is_backprop_through_convolutions_too():
     assert set(drawn) == {"B.same.conv", "B.down.0", "B.flat.1", "B.head"}
     feedback = {name: params[f"{name.removeprefix('B.')}.weight"] for name in drawn}
     same(
-        rule.assign(task, params, feedback, batch, None).grads,
-        rule_of("bp").assign(task, params, {}, batch, None).grads,
+        assign(rule, task, params, feedback, batch, None).grads,
+        assign(rule_of("bp"), task, params, {}, batch, None).grads,
     )
 
 
@@ -302,7 +301,7 @@ def test_a_plain_mlp_without_skips(method):
     task, params = task_of(model, batch.x, PLAIN_BLOCKS), params_of(model)
     assert task.blocks.skips == (False, False, False)
     feedback = rule.init(task, params, seeded_generator())
-    got = rule.assign(task, params, feedback, batch, scalar(0.3)).grads
+    got = assign(rule, task, params, feedback, batch, scalar(0.3)).grads
     delivered = rule.deliver(task, params, feedback, batch)
 
     p, fb, x, n = numpy_of(params), numpy_of(feedback), batch.x.numpy(), 3
@@ -350,7 +349,7 @@ def test_blocks_that_return_tuples_stay_local(method):
     model, batch, rule = tuple_net(), batch_of((5,), 3), rule_of(method)
     task, params = task_of(model, batch.x), params_of(model)
     feedback = rule.init(task, params, seeded_generator())
-    got = rule.assign(task, params, feedback, batch, None).grads
+    got = assign(rule, task, params, feedback, batch, None).grads
     c = rule.deliver(task, params, feedback, batch)
     h = functional.linear(batch.x, params["embed.weight"], params["embed.bias"])
     beside = torch.zeros_like(h)
@@ -368,7 +367,7 @@ def test_blocks_that_return_tuples_transport(method):
     feedback = {n: params[f"{n.removeprefix('B.')}.weight"] for n in rule.init(task, params, seeded_generator())}
     functional.cross_entropy(model(batch.x), batch.y).backward()
     wanted = {name: p.grad for name, p in model.named_parameters()}
-    same(rule.assign(task, params, feedback, batch, None).grads, wanted)
+    same(assign(rule, task, params, feedback, batch, None).grads, wanted)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -376,7 +375,7 @@ def test_models_on_indices(method):
     model, rule = scrambled(TokenNet()), rule_of(method)
     x, y = torch.tensor([[0, 3, 6], [1, 1, 2]]), torch.tensor([0, 2])
     task, params = task_of(model, x), params_of(model)
-    credit = rule.assign(task, params, rule.init(task, params, seeded_generator()), Batch(x, y), None)
+    credit = assign(rule, task, params, rule.init(task, params, seeded_generator()), Batch(x, y), None)
     assert credit.grads["lookup.weight"][[0, 1, 2, 3, 6]].any()
     assert not credit.grads["lookup.weight"][[4, 5]].any()
 
@@ -385,13 +384,14 @@ def test_models_on_indices(method):
 
 
 def test_an_unknown_rule_is_refused():
-    with pytest.raises(BadInput, match=r"^unknown rule 'dfaa'; did you mean 'dfa' or 'fa'\?$"):
-        build_rule("dfaa")
+    with pytest.raises(BadInput, match=r"^unknown rule 'dfaa'; did you mean 'dfa' or 'fa'\? "):
+        rule_named("dfaa")
 
 
-def test_rms_belongs_to_dfa():
-    with pytest.raises(BadInput, match=r"^credit_norm 'rms' is defined for dfa only, got rule 'fa'; use 'none'$"):
-        build_rule("fa", "rms")
+def test_rms_wants_a_signal_for_each_block():
+    said = r"^-rms divides the signal that each block is handed, and fa hands out none; drop -rms$"
+    with pytest.raises(BadInput, match=said):
+        rule_named("fa-rms")
 
 
 @pytest.mark.parametrize("method", METHODS)

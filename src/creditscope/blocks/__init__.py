@@ -1,24 +1,29 @@
-"""Cut any nn.Module into blocks; look at its states, gradients and credit. Hooks live only inside one call."""
+"""Partition any nn.Module into blocks; observe its states, gradients and credit. Hooks live only inside one call."""
 
+from creditscope.blocks.feedback import FeedbackInit
 from creditscope.blocks.observe import Observation, observe
 from creditscope.blocks.partition import Blocks, Params, Pass
-from creditscope.blocks.rule import Batch, Credit, CreditRule, Feedback, LossFn, Spread, Task, published_index
+from creditscope.blocks.rule import CreditRule, FeedbackRule, Moment, Redraw, RuleState, Step, published_index
 from creditscope.blocks.snapshot import Snapshot, are_finite
+from creditscope.blocks.task import Batch, LossFn, Task
 from creditscope.blocks.views import VIEWS, view_signal, view_state
 
 __all__ = [
     "VIEWS",
     "Batch",
     "Blocks",
-    "Credit",
     "CreditRule",
-    "Feedback",
+    "FeedbackInit",
+    "FeedbackRule",
     "LossFn",
+    "Moment",
     "Observation",
     "Params",
     "Pass",
+    "Redraw",
+    "RuleState",
     "Snapshot",
-    "Spread",
+    "Step",
     "Task",
     "are_finite",
     "observe",

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.func import vjp
 
 from creditscope.blocks.partition import Params
-from creditscope.blocks.rule import Batch, CreditRule, Feedback, Task
+from creditscope.blocks.rule import CreditRule, RuleState
+from creditscope.blocks.task import Batch, Task
 
 
 class Observation(NamedTuple):
@@ -17,7 +18,7 @@ class Observation(NamedTuple):
         states: h_0..h_L.
         branches: f_0..f_{L−1}.
         references: g_0..g_L, the true gradient per sample, sum-reduced.
-        delivered: c_0..c_L, or None where the rule or its feedback is not known.
+        delivered: c_0..c_L, or None where the rule is not known or delivers no credit at the states.
         error: e = ∂ℓ/∂logits.
         logits: The output.
         loss: Task loss per sample.
@@ -32,33 +33,32 @@ class Observation(NamedTuple):
     loss: Tensor
 
 
-def observe(task: Task, params: Params, rule: CreditRule | None, feedback: Feedback, batch: Batch) -> Observation:
+def observe(task: Task, params: Params, rule: CreditRule | None, state: RuleState, batch: Batch) -> Observation:
     """Look at one run on one batch.
 
     Args:
         task: What is trained.
         params: Parameters now (buffers are added from the task).
         rule: The rule, or None for a model whose credit is not known.
-        feedback: The rule's feedback.
+        state: The rule's state.
         batch: The probe batch.
     """
-    full = {**task.buffers, **params}
     taps = zero_taps(task, batch.x, params)
 
     def run(taps: dict[int, Tensor]) -> tuple[Tensor, tuple[tuple[Tensor, ...], tuple[Tensor, ...], Tensor]]:
-        seen = task.blocks.forward(full, batch.x, taps=taps)
+        seen = task.forward(params, batch.x, taps=taps)
         return task.loss(seen.logits, batch.y), (seen.states, seen.branches, seen.logits)
 
     loss, pullback, (states, branches, logits) = vjp(run, taps, has_aux=True)  # type: ignore[misc]
     gradients = pullback(torch.ones_like(loss))[0]
     references = tuple(gradients[level] for level in range(task.blocks.depth + 1))
     error = task.error(logits, batch.y)
-    if rule is None:
+    if rule is None or rule.family != "signal":
         delivered = None
     elif all(rule.exact(task.blocks.depth)):
         delivered = references
     else:
-        delivered = rule.deliver_observed(task, params, feedback, batch, states[-1], error)
+        delivered = rule.deliver_observed(task, params, state, batch, states[-1], error)
     return Observation(states, branches, references, delivered, error, logits, loss)
 
 

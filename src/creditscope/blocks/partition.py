@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.hooks import RemovableHandle
 
+from creditscope.blocks.penalty import penalised, penalised_sum
 from creditscope.errors import BadInput, did_you_mean
 
 _LISTS = (nn.ModuleList, nn.Sequential)
@@ -25,11 +27,13 @@ class Pass(NamedTuple):
         states: h_0..h_L.
         branches: f_0..f_{L−1}, each block's branch before the residual add.
         logits: The network's output.
+        buffers: The buffers after it, where the caller asked for them.
     """
 
     states: tuple[Tensor, ...]
     branches: tuple[Tensor, ...]
     logits: Tensor
+    buffers: Mapping[str, Tensor] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class Blocks:
         taps: Mapping[int, Tensor] | None = None,
         replace: Mapping[int, Tensor] | None = None,
         detach: bool = False,
+        penalty: Tensor | None = None,
     ) -> Pass:
         """Run the unmodified model with other parameters and look at its block boundaries.
 
@@ -112,6 +117,7 @@ class Blocks:
             taps: Added to state l as it goes on; differentiating by a zero tap gives the gradient at the state.
             replace: State l is replaced by this one; what came before has no influence.
             detach: Whether each state is detached as it goes on, so that gradients stay inside one block.
+            penalty: λ: a backward pass adds the gradient of λ·mean ‖f_l‖² at each branch; None: it adds nothing.
         """
         states: dict[int, Tensor] = {}
         branches: dict[int, Tensor] = {}
@@ -131,7 +137,7 @@ class Blocks:
                 h = h + taps[level]
             return h
 
-        with self._boundary_hooks(boundary, branches, detach):
+        with self._boundary_hooks(boundary, branches, detach, penalty):
             logits = self.run(params, x)
         if len(states) != self.depth + 1:
             missing = [self.names[level - 1] for level in range(1, self.depth + 1) if level not in states]
@@ -194,7 +200,11 @@ class Blocks:
 
     @contextmanager
     def _boundary_hooks(
-        self, boundary: Callable[[int, Tensor], Tensor], branches: dict[int, Tensor], detach: bool
+        self,
+        boundary: Callable[[int, Tensor], Tensor],
+        branches: dict[int, Tensor],
+        detach: bool,
+        penalty: Tensor | None,
     ) -> Iterator[None]:
         def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             return (boundary(0, _stream(module, args)), *args[1:])
@@ -205,13 +215,18 @@ class Blocks:
                 if level not in branches:
                     adds = h.shape == before.shape if self.skips is None else self.skips[level]
                     branches[level] = h - before if adds else h
+                    if penalty is not None:
+                        h = penalised_sum(h, before, penalty) if adds else penalised(h, penalty)
                 return _with_state(output, boundary(level + 1, h), detach)
 
             return hook
 
-        def branch(level: int) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
-            def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        def branch(level: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+            def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
                 branches[level] = state_of(output)
+                if penalty is None:
+                    return None
+                return _with_state(output, penalised(branches[level], penalty), detach=False)
 
             return hook
 

@@ -1,187 +1,304 @@
-"""CreditRule: how a rule tells every block what to change. Written for one run; it knows nothing of runs."""
+"""CreditRule: how a rule tells every block what to change. Written for one run; it knows nothing of other runs."""
 
+import copy
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 
-from creditscope.blocks.partition import Blocks, Params
+from creditscope.blocks.feedback import FeedbackInit
+from creditscope.blocks.partition import Params
+from creditscope.blocks.task import Batch, Task
+from creditscope.errors import NotMeasured
 from creditscope.records import FeedbackSpec
+from creditscope.records.method import Option
+from creditscope.records.rule_card import Family, PenaltyKind, RuleCard, Sketch
 
-Feedback = dict[str, Tensor]
-LossFn = Callable[[Tensor, Tensor], Tensor]
-
-
-class Batch(NamedTuple):
-    """Inputs and targets, first axis samples."""
-
-    x: Tensor
-    y: Tensor
+# Whatever a rule keeps from step to step, by name: feedback, auxiliary nets, running averages.
+RuleState = dict[str, Tensor]
+Redraw = Callable[[torch.Generator, int], RuleState]
 
 
-class Spread(NamedTuple):
-    """How one feedback matrix is drawn: independent N(0, sd²) entries.
+class Moment(NamedTuple):
+    """When a step is taken.
 
     Args:
-        shape: Its shape.
-        sd: Standard deviation of an entry.
+        step: Steps done before it.
+        steps_per_epoch: Steps in an epoch.
+        epochs: Epochs planned.
     """
 
-    shape: tuple[int, ...]
-    sd: float
+    step: int
+    steps_per_epoch: int
+    epochs: int
 
 
-class Credit(NamedTuple):
-    """What a rule assigns on one batch.
+class Step(NamedTuple):
+    """What one step of a rule gives.
 
     Args:
         loss: Task loss per sample, never with a penalty in it.
-        grads: What the optimiser gets, by parameter name, for the mean over the batch.
+        grads: What the optimiser gets for the mean over the batch, by the name of a parameter or of a trained entry of
+            the state. Any other name is an error.
+        state: New values of entries that the rule itself updates; entries that are not named stay as they are.
+        buffers: New values of the model's buffers, likewise.
     """
 
     loss: Tensor
     grads: dict[str, Tensor]
-
-
-class Task(NamedTuple):
-    """What is trained: the cut model, its loss, and the shape of one sample's state at every level.
-
-    Args:
-        blocks: The cut model.
-        loss: Per-sample loss of (logits, targets).
-        shapes: Shape of one sample's state, per level 0..L.
-        outputs: Number of outputs C.
-        input_shape: Shape of one input sample.
-        buffers: The model's buffers by name.
-        input_dtype: Dtype of inputs that are indices; None for numbers, which take the parameters' dtype.
-    """
-
-    blocks: Blocks
-    loss: LossFn
-    shapes: tuple[tuple[int, ...], ...]
-    outputs: int
-    input_shape: tuple[int, ...]
-    buffers: dict[str, Tensor]
-    input_dtype: torch.dtype | None = None
-
-    @classmethod
-    def of(cls, blocks: Blocks, loss: LossFn, x: Tensor) -> "Task":
-        """Find shapes, outputs and skips by running the model.
-
-        Args:
-            blocks: The cut model.
-            loss: Per-sample loss of (logits, targets).
-            x: A few inputs.
-        """
-        buffers = dict(blocks.model.named_buffers())
-        # A layer in training mode updates its buffers in place: it gets copies, to leave the model as found.
-        copies = {name: buffer.clone() for name, buffer in buffers.items()}
-        with torch.no_grad():
-            seen = blocks.forward({**dict(blocks.model.named_parameters()), **copies}, x)
-        shapes = tuple(tuple(h.shape[1:]) for h in seen.states)
-        return cls(
-            blocks.with_skips(x), loss, shapes, seen.logits.shape[-1], tuple(x.shape[1:]), buffers, _input_dtype(x)
-        )
-
-    def error(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The output error e = ∂ℓ_i/∂logits per sample (softmax − onehot for cross-entropy)."""
-        return input_gradient(lambda z: self.loss(z, y), logits)
-
-
-def _input_dtype(x: Tensor) -> torch.dtype | None:
-    return None if x.is_floating_point() else x.dtype
+    state: Mapping[str, Tensor] = {}
+    buffers: Mapping[str, Tensor] = {}
 
 
 class CreditRule(ABC):
-    """A credit rule. Feedback is state passed in and handed back; nothing hides on the rule."""
+    """A credit rule. A subclass is a frozen dataclass whose fields are its options.
+
+    Options are numbers, booleans or texts with a default. Inside ``step`` a float option is a scalar tensor, because
+    runs that differ in it are stacked; all other options are plain values. State is passed in and handed back: nothing
+    hides on the rule. Class attributes (``name``, ``family``, ``formula``, ``paper``, ...) say what the rule is: logs,
+    help, figures and reports take their words from them.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name in method names: lower-case letters, digits and dashes."""
+
+    @property
+    @abstractmethod
+    def family(self) -> Family:
+        """``signal``, ``update`` or ``objective``: what the rule delivers, and so what it can be asked."""
+
+    @property
+    @abstractmethod
+    def formula(self) -> str:
+        """The rule in one line."""
+
+    @property
+    @abstractmethod
+    def paper(self) -> str:
+        """Where it was published; ``this package`` or ``unpublished`` where it was not."""
 
     @property
     @abstractmethod
     def injection(self) -> str:
-        """In words, where the credit enters; written into every log."""
+        """In words, where the credit enters."""
 
     @property
-    @abstractmethod
+    def sketch(self) -> Sketch:
+        """How a picture of the network shows it."""
+        return Sketch(text=self.injection)
+
+    @property
+    def penalty(self) -> PenaltyKind:
+        """Whether a penalty on the branches stays in its block, joins the global loss, or does not apply."""
+        return "none"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the rule changes its state in training; if not, ``step`` may neither return nor train any of it."""
+        return False
+
+    @property
+    def detaches(self) -> bool:
+        """Whether ``step`` goes through the blocks in one pass of ``task.forward(..., detach=True)`` alone."""
+        return False
+
+    @property
+    def normalisable(self) -> bool:
+        """Whether the rule hands each block a signal of its own, which ``task.normalise`` divides by its RMS."""
+        return False
+
+    @property
     def feedback_spec(self) -> FeedbackSpec:
         """How the feedback is drawn (without seed and hash)."""
+        return FeedbackSpec()
 
-    @abstractmethod
-    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
-        """Which matrices the rule feeds back through, and how wide each is drawn.
+    @property
+    def options(self) -> dict[str, Option]:
+        """Every option with its value."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    @property
+    def card(self) -> RuleCard:
+        """The rule in its own words, for the log."""
+        return RuleCard(
+            name=self.name,
+            family=self.family,
+            formula=self.formula,
+            paper=self.paper,
+            penalty=self.penalty,
+            learns=self.learns,
+            options=self.options,
+            sketch=self.sketch,
+        )
+
+    def with_numbers(self, numbers: Mapping[str, Tensor]) -> Self:
+        """The same rule with tensors in the place of some float options.
+
+        Args:
+            numbers: By option.
+        """
+        if not numbers:
+            return self
+        other = copy.copy(self)
+        for name, value in numbers.items():
+            object.__setattr__(other, name, value)
+        return other
+
+    def init(self, task: Task, params: Params, generator: torch.Generator) -> RuleState:
+        """The state before the first step: drawn on the CPU, so the same on every device.
 
         Args:
             task: What is trained.
-            params: Parameters at initialisation.
+            params: Parameters at initialisation; the state takes their dtype and device.
+            generator: CPU generator of the run's own seed.
+        """
+        return {}
+
+    @abstractmethod
+    def step(
+        self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str
+    ) -> Step:
+        """The update signal of every parameter on one batch, and what the step makes of the state.
+
+        Args:
+            task: What is trained, with the model's buffers as they are now.
+            params: The parameters that train.
+            state: The rule's state now.
+            batch: The batch.
+            noise: Fresh standard normal numbers of the shapes that ``noise`` asked for.
+            phase: What ``phase`` chose for this step.
         """
 
-    def init(self, task: Task, params: Params, generator: torch.Generator) -> Feedback:
-        """Draw the fixed feedback: on the CPU and in float64, so the same on every device and in every dtype.
+    def noise(self, task: Task, params: Params, batch: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the random numbers that a step wants; the run's own seed draws them anew for each step.
 
         Args:
             task: What is trained.
-            params: Parameters at initialisation.
-            generator: CPU generator of the run's feedback stream.
+            params: The parameters.
+            batch: Samples in a batch.
         """
-        like = next(iter(params.values()))
-        return {
-            name: (torch.randn(shape, generator=generator, dtype=torch.float64) * sd).to(like)
-            for name, (shape, sd) in self.spreads(task, params).items()
-        }
+        return {}
 
-    @abstractmethod
-    def assign(self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor | None) -> Credit:
-        """The update signal of every parameter on one batch.
+    def phase(self, moment: Moment) -> str:
+        """Which kind of step comes next, for rules with several, such as a mirror phase. Floats are unknown here.
+
+        Args:
+            moment: When.
+        """
+        return ""
+
+    def trained(self, state: RuleState, params: Collection[str]) -> frozenset[str]:
+        """Entries of the state that the run's optimiser trains, with its decay, by the gradients of ``step``.
+
+        Args:
+            state: The state.
+            params: Names of the parameters that train.
+        """
+        return frozenset()
+
+    def backward(self, task: Task, state: RuleState) -> AbstractContextManager[None]:
+        """While open, backward passes through the model go as this rule sends them inside a block.
+
+        Args:
+            task: What is trained.
+            state: The state.
+        """
+        return nullcontext()
+
+    def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
+        """The task credit c_0..c_L per sample, sum-reduced, at the states where it acts; the signal family alone.
 
         Args:
             task: What is trained.
             params: Parameters now.
-            feedback: As ``init`` drew it.
-            batch: The batch.
-            penalty: λ as a scalar tensor, or None where no run of this call has one.
-        """
-
-    @abstractmethod
-    def deliver(self, task: Task, params: Params, feedback: Feedback, batch: Batch) -> tuple[Tensor, ...]:
-        """The task credit c_0..c_L per sample, sum-reduced, at the states where it acts.
-
-        Args:
-            task: What is trained.
-            params: Parameters now.
-            feedback: As ``init`` drew it.
+            state: The rule's state now.
             batch: The batch.
         """
+        raise NotMeasured(f"{self.name} is of the {self.family} family: it delivers no credit at the states")
 
     def deliver_observed(
-        self, task: Task, params: Params, feedback: Feedback, batch: Batch, top: Tensor, error: Tensor
+        self, task: Task, params: Params, state: RuleState, batch: Batch, top: Tensor, error: Tensor
     ) -> tuple[Tensor, ...]:
         """As ``deliver``, where a forward pass was seen already; a rule to which that says nothing makes its own.
 
         Args:
             task: What is trained.
             params: Parameters now.
-            feedback: As ``init`` drew it.
+            state: The rule's state now.
             batch: The batch.
             top: h_L.
             error: e per sample.
         """
-        return self.deliver(task, params, feedback, batch)
+        return self.deliver(task, params, state, batch)
 
-    @abstractmethod
+    def redraw(self, task: Task, params: Params, state: RuleState) -> Redraw:
+        """How fresh feedback is drawn for a null: as the run's own was. Here, by ``init`` again and again.
+
+        Args:
+            task: What is trained.
+            params: Parameters at initialisation.
+            state: The run's own state; entries that are not drawn stay as they are there.
+
+        Returns:
+            A function of a generator, which may live on another device, and a number of draws. It gives that many of
+            each entry, stacked on a first axis.
+        """
+
+        def draw(generator: torch.Generator, count: int) -> RuleState:
+            seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+            host = torch.Generator().manual_seed(seed)
+            draws = [self.init(task, params, host) for _ in range(count)]
+            return {name: torch.stack([drawn[name] for drawn in draws]) for name in draws[0]}
+
+        return draw
+
     def exact(self, depth: int) -> tuple[bool, ...]:
         """Per state 0..L, whether the credit is the true gradient by construction.
 
         Args:
             depth: L.
         """
+        return (False,) * (depth + 1)
 
 
-def input_gradient(function: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
-    """Gradient of Σ_i function(value)_i with respect to value: per sample, sum-reduced."""
-    out, pullback = vjp(function, value)  # type: ignore[misc]
-    return pullback(torch.ones_like(out))[0]  # type: ignore[no-any-return]
+class FeedbackRule(CreditRule):
+    """A rule whose state is feedback with independent entries: it says only how wide each tensor is drawn."""
+
+    @abstractmethod
+    def feedback_inits(self, task: Task, params: Params) -> dict[str, FeedbackInit]:
+        """Which tensors the rule feeds back through, and how each is drawn.
+
+        Args:
+            task: What is trained.
+            params: Parameters at initialisation.
+        """
+
+    def init(self, task: Task, params: Params, generator: torch.Generator) -> RuleState:
+        """Drawn on the CPU and in float64, so the same on every device and in every dtype."""
+        like = next(iter(params.values()))
+        return {
+            name: (each.standard(generator) * each.sd).to(like)
+            for name, each in self.feedback_inits(task, params).items()
+        }
+
+    def redraw(self, task: Task, params: Params, state: RuleState) -> Redraw:
+        """Drawn where they are used: moving as many there would cost more than the null."""
+        like = next(iter(params.values()))
+        inits = self.feedback_inits(task, params)
+
+        def draw(generator: torch.Generator, count: int) -> RuleState:
+            return {
+                name: each.standard(generator, count, torch.float32).to(like).mul_(each.sd)
+                for name, each in inits.items()
+            }
+
+        return draw
 
 
 def published_index(signals: Sequence[Tensor], exact: Sequence[bool]) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
 """Snapshot: all that a probe may see of one run at one moment. Each quantity is computed when first asked for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -9,7 +9,8 @@ from torch import Tensor
 
 from creditscope.blocks.observe import Observation, observe
 from creditscope.blocks.partition import Params
-from creditscope.blocks.rule import Batch, CreditRule, Feedback, Spread, Task
+from creditscope.blocks.rule import CreditRule, RuleState
+from creditscope.blocks.task import Batch, Task
 from creditscope.errors import NotMeasured
 
 
@@ -22,7 +23,7 @@ class Snapshot:
         params: Parameters now.
         init: Parameters at initialisation, or None where they were not kept.
         rule: The rule, or None for a model whose credit is not known.
-        feedback: The rule's own feedback.
+        state: The rule's own state, its feedback among it.
         probe: The probe samples.
         batch: Size of the probe batches.
         view: How a state becomes one vector per sample.
@@ -35,13 +36,15 @@ class Snapshot:
         grads: Parameter gradients that somebody else's backward wrote on ``train``; None: ask the rule.
         fit: Samples to fit linear readouts on; None: not measured.
         test: Samples to test them on.
+        noise: Random numbers for that step, as the rule asks for them.
+        phase: Which kind of step the rule would take next.
     """
 
     task: Task
     params: Params
     init: Params | None
     rule: CreditRule | None
-    feedback: Feedback
+    state: RuleState
     probe: Batch
     batch: int
     view: str
@@ -54,6 +57,8 @@ class Snapshot:
     grads: Mapping[str, Tensor] | None = None
     fit: Batch | None = None
     test: Batch | None = None
+    noise: Mapping[str, Tensor] = field(default_factory=dict)
+    phase: str = ""
 
     @property
     def depth(self) -> int:
@@ -75,7 +80,7 @@ class Snapshot:
     def observation(self) -> Observation:
         """States, references, credit, error, logits and loss on all probe samples."""
         with torch.no_grad():
-            parts = [observe(self.task, self.params, self.rule, self.feedback, batch) for batch in self.batches]
+            parts = [observe(self.task, self.params, self.rule, self.state, batch) for batch in self.batches]
         return _join(parts)
 
     @cached_property
@@ -93,15 +98,10 @@ class Snapshot:
             )
 
     @cached_property
-    def spreads(self) -> dict[str, Spread]:
-        """How wide the rule draws its feedback; a rule may look at every initial weight to say so."""
-        if self.rule is None or self.init is None:
-            raise NotMeasured("feedback is drawn by a rule from the parameters at initialisation, not kept here")
-        return self.rule.spreads(self.task, {name: p.to(self.dtype) for name, p in self.init.items()})
-
-    @cached_property
     def delivered(self) -> tuple[Tensor, ...]:
         """c_0..c_L; raises NotMeasured where no credit was saved."""
+        if self.observation.delivered is None and self.rule is not None:
+            raise NotMeasured(f"{self.rule.name} is of the {self.rule.family} family: no credit at the states")
         if self.observation.delivered is None:
             raise NotMeasured(
                 "no-credit-saved: the rule's own feedback is needed; pass credit=... or save it with the run"
@@ -115,7 +115,8 @@ class Snapshot:
             return dict(self.grads)
         if self.rule is None or self.train is None:
             raise NotMeasured("parameter gradients: neither a rule nor gradients of the user's own backward are known")
-        return self.rule.assign(self.task, self.params, self.feedback, self.train, None).grads
+        step = self.rule.step(self.task, self.params, self.state, self.train, self.noise, self.phase)
+        return {name: grad for name, grad in step.grads.items() if name in self.params}
 
     @cached_property
     def bp_grads(self) -> dict[str, Tensor]:
@@ -125,7 +126,7 @@ class Snapshot:
         train = self.train
 
         def loss(params: dict[str, Tensor]) -> Tensor:
-            logits = self.task.blocks.forward({**self.task.buffers, **params}, train.x).logits
+            logits = self.task.forward(params, train.x).logits
             return self.task.loss(logits, train.y).mean()
 
         return torch.func.grad(loss)(dict(self.params))  # type: ignore[no-any-return]
@@ -144,8 +145,8 @@ class Snapshot:
                 States that are several times as many are copies, those of one sample side by side.
         """
         there = self if dtype == self.dtype else self.in_dtype(dtype)
-        full = {**there.task.buffers, **there.params}
-        return there.task.loss(there.task.blocks.tail(full, level, h.to(dtype), there.probe.x if x is None else x), y)
+        given = there.probe.x if x is None else x
+        return there.task.loss(there.task.tail(there.params, level, h.to(dtype), given), y)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -153,7 +154,7 @@ class Snapshot:
         return next(iter(self.params.values())).dtype
 
     def in_dtype(self, dtype: torch.dtype) -> "Snapshot":
-        """The same run with parameters, feedback and inputs in another dtype.
+        """The same run with parameters, state and inputs in another dtype.
 
         Args:
             dtype: For example float64, to ask what rounding did.
@@ -179,11 +180,12 @@ class Snapshot:
         assert probe is not None
         return replace(
             self,
-            task=self.task._replace(buffers=cast(self.task.buffers)),
+            task=self.task._replace(buffers=cast(self.task.buffers), fixed=cast(self.task.fixed)),
             params=cast(self.params),
-            feedback=cast(self.feedback),
+            state=cast(self.state),
             probe=probe,
             train=cast_batch(self.train),
+            noise=cast(self.noise),
         )
 
 

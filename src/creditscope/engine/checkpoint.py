@@ -47,16 +47,13 @@ class FleetState:
         self.epoch = epoch
         self._fleet = fleet
         self.state = fleet.state.map(Tensor.clone)
-        # These never change; a copy of the state need not hold another of them.
-        self._init = fleet.init
-        self._feedback = [fleet.feedback_of(run) for run in range(len(fleet.specs))]
+        self._init = fleet.init  # it never changes
         self._threads = torch.get_num_threads()  # asked from another thread the answer is another
 
     def fetch(self) -> None:
         """Bring all of it to the host: from then on ``save`` asks nothing of the device, and any thread may do it."""
         self.state = self.state.map(Tensor.cpu)
         self._init = _on_host(self._init)
-        self._feedback = [_on_host(own) for own in self._feedback]
 
     def save(self, folder: Path) -> None:
         """Write every run's file, each whole or not at all.
@@ -86,9 +83,7 @@ class FleetState:
     def _encode(self, run: int) -> bytes:
         fleet = self._fleet
         spec = fleet.specs[run]
-        stacks = _stacks(self.state, self._init).items()
-        tensors = {f"{kind}/{name}": t[run] for kind, stack in stacks for name, t in stack.items()}
-        tensors |= {f"feedback/{n}": t for n, t in self._feedback[run].items()}
+        tensors = _places(fleet, run, self.state, self._init)
         metadata = {
             "spec": spec.model_dump_json(),
             "epoch": str(self.epoch),
@@ -100,9 +95,16 @@ class FleetState:
         return encode_checkpoint({name: t.contiguous() for name, t in _on_host(tensors).items()}, metadata)
 
 
-def _stacks(state: State, init: Stack) -> dict[str, Stack]:
-    """The stacks that a checkpoint holds a run of, by the names they have there."""
-    return {"param": state.params, "first": state.first, "second": state.second, "init": init}
+def _places(fleet: Fleet, run: int, state: State, init: Stack) -> dict[str, Tensor]:
+    """One run's tensors by the names they have in a checkpoint; views of the stacks."""
+    stacks = {"param": state.params, "first": state.first, "second": state.second, "init": init}
+    stacks["buffer"] = state.buffers
+    places = {f"{kind}/{name}": t[run] for kind, stack in stacks.items() for name, t in stack.items()}
+    at = next(i for i, group in enumerate(fleet.groups) if group.start <= run < group.stop)
+    row = run - fleet.groups[at].start
+    for kind, stack in zip(("state", "state_first", "state_second"), state.rules[at], strict=True):
+        places |= {f"{kind}/{name}": t[row] for name, t in stack.items()}
+    return places
 
 
 def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -216,10 +218,7 @@ def load_run(fleet: Fleet, run: int, tensors: dict[str, Tensor]) -> None:
         run: Index in the fleet.
         tensors: As ``read_checkpoint`` gave them.
     """
-    stacks = _stacks(fleet.state, fleet.init).items()
-    places = {f"{kind}/{name}": stack[name][run] for kind, stack in stacks for name in stack}
-    places |= {f"feedback/{name}": own for name, own in fleet.feedback_of(run).items()}
-    for name, place in places.items():
+    for name, place in _places(fleet, run, fleet.state, fleet.init).items():
         tensor = tensors.get(name)
         if tensor is None or tensor.shape != place.shape:
             raise BadFile(

@@ -8,14 +8,16 @@ per run, from named seed streams, so a run depends on its own seed alone: alone 
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.utils._pytree import tree_leaves
 
-from creditscope.blocks import Batch, Blocks, Credit, Feedback, Snapshot, Task, observe
+from creditscope.blocks import Batch, Blocks, Moment, RuleState, Snapshot, Step, Task, observe
 from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
@@ -23,22 +25,27 @@ from creditscope.engine.cuda_streams import Lanes, Streams
 from creditscope.engine.draws import Draws
 from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
+from creditscope.engine.noise import FleetNoise, one_draw
 from creditscope.engine.optim import FleetAdamW, Stack, last_update
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
 from creditscope.engine.state import FleetObservation, Scores, State
 from creditscope.engine.step import (
-    assign_one,
+    Sent,
     cross_entropy,
     dtype_of,
     schedule_factor,
+    take_step,
     trained_parameters,
     weight_matrices,
+    with_numbers,
 )
 from creditscope.engine.traced import Traced
 from creditscope.probes.functional.movement import movements
 from creditscope.probes.per_epoch import SampleNumbers, Summary, sample_numbers, summarise
+from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
+from creditscope.rules.build import Given
 
 EVAL_CHUNK = 500
 # Steps of training from which on half a second a group for tracing is won back.
@@ -55,6 +62,7 @@ class Fleet:
         device: Where the stack lives.
         fused: Whether the credit of each group is compiled; the same values, and seconds a group until it runs.
         traced: Whether it is traced, where training is long enough to win the time back.
+        rules: Rules from outside, by name.
     """
 
     def __init__(
@@ -65,6 +73,7 @@ class Fleet:
         device: torch.device,
         fused: bool = False,
         traced: bool = True,
+        rules: Given | None = None,
     ) -> None:
         self.specs = tuple(sorted(specs, key=fleet_order))
         self.spec = self.specs[0]
@@ -78,23 +87,27 @@ class Fleet:
         refuse_other_depth(self.task, self.spec)
         self.parts = self.task.blocks.parts(few)
         self.trained = tuple(trained_parameters(spec, self.task.blocks, self.parts) for spec in self.specs)
-        self.params = stack_models(factory, self.specs, data, model)
+        self.params, self.buffers = stack_models(factory, self.specs, data, model)
         self.init: Stack = {name: p.clone() for name, p in self.params.items()}
-        self.groups = tuple(build_groups(self.specs, self.task, self.params, self.trained))
+        self.first_buffers: Stack = {name: b.clone() for name, b in self.buffers.items()}
+        self.groups = tuple(build_groups(self.specs, self.task, self.params, self.trained, rules or {}))
         assert self.spec.optimiser is not None
-        self.optimiser = FleetAdamW(self.params, build_segments(self.specs, self.trained), self.spec.optimiser)
+        segments = build_segments(self.groups, self.specs, self.trained)
+        self.optimiser = FleetAdamW(self.params, segments, self.spec.optimiser)
         self.loss_sum = torch.zeros(len(self.specs), device=device, dtype=torch.float64)
         self.matrices = weight_matrices(self.task.blocks, self.parts)
         self.fused = fused
-        assigners = [_assigner(group, self.task) for group in self.groups]
-        traced = fused or (traced and self.planned_steps >= WORTH_TRACING)
-        self._assign = [Traced(assign, compiled=fused) for assign in assigners] if traced else assigners
+        self.traced = fused or (traced and self.planned_steps >= WORTH_TRACING)
+        # One function, and one recording, for each kind of step: which comes next the host knows.
+        self._credit: dict[tuple[int, str], Callable[[Sent], Step]] = {}
+        self._train: dict[tuple[str, ...], Recorded[None]] = {}
+        self.noise = FleetNoise(self.groups, self.specs, self.params)
+        self._steps = 0
         self._lanes = Lanes(len(self.groups), device)
         # They are handed this fleet's methods at each call: a fleet that held them would outlive its last user.
-        self._train: Recorded[None] = Recorded(device)
         self._evaluate: Recorded[Scores] = Recorded(device)
         self._summarise: Recorded[Summary] = Recorded(device)
-        self._move: Recorded[Tensor] = Recorded(device)
+        self._move: Recorded[tuple[Tensor, tuple[Tensor, ...]]] = Recorded(device)
         self.streams = Streams(device)
         self.streams.wait()
 
@@ -106,14 +119,21 @@ class Fleet:
     @property
     def state(self) -> State:
         """What training has made of the runs; the tensors are the fleet's own, and go on changing."""
-        return State(self.params, self.optimiser.first, self.optimiser.second, self.optimiser.steps)
+        rules = tuple((group.state, group.first, group.second) for group in self.groups)
+        optimiser = self.optimiser
+        return State(self.params, optimiser.first, optimiser.second, self.buffers, rules, optimiser.steps)
 
     def rewind(self) -> None:
         """Back to initialisation, as after a calibration."""
         with torch.no_grad():
-            for name, p in self.params.items():
-                p.copy_(self.init[name])
-            for moment in (*self.optimiser.first.values(), *self.optimiser.second.values()):
+            pairs = [(self.params, self.init), (self.buffers, self.first_buffers)]
+            pairs += [(group.state, group.initial) for group in self.groups if group.rule.learns]
+            for stack, start in pairs:
+                for name, tensor in stack.items():
+                    tensor.copy_(start[name])
+            moments = [self.optimiser.first, self.optimiser.second]
+            moments += [stack for group in self.groups for stack in (group.first, group.second)]
+            for moment in (moment for stack in moments for moment in stack.values()):
                 moment.zero_()
         self.optimiser.set_steps(0)
         self.streams.wait()
@@ -153,45 +173,64 @@ class Fleet:
         assert self.spec.schedule is not None
         assert self.spec.epochs is not None
         self.draws.begin(epoch)
+        self.noise.begin(epoch)
+        self._steps = (epoch - 1) * self.steps_per_epoch
         self.optimiser.schedule(schedule_factor(self.spec.schedule, epoch, self.spec.epochs))
         self.loss_sum.zero_()
 
     def step(self) -> None:
         """One optimiser step of every run."""
+        moment = Moment(self._steps, self.steps_per_epoch, self.spec.epochs or 0)
+        phases = tuple(group.rule.phase(moment) for group in self.groups)
+        train = self._train.setdefault(phases, Recorded(self.device))
+        self._steps += 1
+        self.noise.draw()
         with self._precision(), torch.no_grad():
-            self._train(self._step, self._live)
+            train(partial(self._step, phases), self._live)
 
     def _live(self) -> list[Tensor]:
-        return [*self.params.values(), *self.optimiser.tensors, self.loss_sum, self.draws.at]
+        return [*tree_leaves(self.state), *self.optimiser.tensors, self.loss_sum, self.draws.at]
 
-    def _step(self) -> None:
+    def _step(self, phases: tuple[str, ...]) -> None:
         """As ``step``, free of host decisions so that a CUDA graph can hold it."""
         x, y = self.draws.next_batch()
-        for at in range(len(self.groups)):
+        for at, phase in enumerate(phases):
             with self._lanes.lane(at):
-                self.optimiser.step(self.assign(at, x, y))
+                self.optimiser.step(self.credit(at, x, y, phase))
         self._lanes.join()
 
-    def assign(self, at: int, x: Tensor, y: Tensor) -> dict[tuple[str, int], Tensor]:
-        """The credit of a group's runs on their own batches; their loss is added to ``loss_sum``.
+    def credit(self, at: int, x: Tensor, y: Tensor, phase: str = "") -> dict[tuple[str, int], Tensor]:
+        """The credit of a group's runs on their own batches.
+
+        Their loss is added to ``loss_sum``; state and buffers become what the rule made of them.
 
         Args:
             at: Which group.
             x: Inputs of all runs, first axis runs.
             y: Targets, likewise.
+            phase: Which kind of step.
 
         Returns:
-            Update signals by (parameter name, first run of the segment), as the optimiser takes them.
+            Update signals by (name, first run of the segment), as the optimiser takes them.
         """
         group = self.groups[at]
         runs = group.runs
-        loss, grads = self._assign[at](self._params(runs), group.feedback, x[runs], y[runs])
-        self.loss_sum[runs].add_(loss.mean(1))
+        if (at, phase) not in self._credit:
+            mapped = partial(_mapped, group, self.task, phase)
+            self._credit[at, phase] = Traced(mapped, compiled=self.fused) if self.traced else mapped
+        own, noise = {name: b[runs] for name, b in self.buffers.items()}, self.noise.of(at)
+        sent = Sent(self._params(runs), group.state, own, group.numbers, noise, x[runs], y[runs])
+        step = self._credit[at, phase](sent)
+        self.loss_sum[runs].add_(step.loss.mean(1))
+        for name, value in step.state.items():
+            group.state[name].copy_(value)
+        for name, value in step.buffers.items():
+            own[name].copy_(value)
         segments = [s for s in self.optimiser.segments if group.start <= s.start < group.stop]
         return {
             (name, s.start): grad[s.start - group.start : s.stop - group.start]
             for s in segments
-            for name, grad in grads.items()
+            for name, grad in step.grads.items()
         }
 
     def evaluate(self) -> Scores:
@@ -200,11 +239,11 @@ class Fleet:
             return self._evaluate(self._scores)
 
     def _scores(self) -> Scores:
-        forward = vmap(self._logits, in_dims=(0, None))
+        forward = vmap(self._logits, in_dims=(0, 0, None))
         losses, hits = [], []
         labels = self.data.y_test
         for x, y in zip(*(torch.split(t, EVAL_CHUNK) for t in (self.data.x_test, labels)), strict=True):
-            logits = forward(self.params, self._inputs(x))
+            logits = forward(self.params, self.buffers, self._inputs(x))
             losses.append(cross_entropy(logits.flatten(0, 1).double(), y.repeat(len(logits))).view(len(logits), -1))
             hits.append(logits.argmax(-1) == y)
         correct = torch.cat(hits, 1)
@@ -214,13 +253,13 @@ class Fleet:
         balanced = torch.where(size > 0, per_class, 0).sum(1) / (size > 0).sum()
         return Scores(torch.cat(losses, 1).mean(1), correct.double().mean(1), balanced, correct)
 
-    def _logits(self, params: Stack, x: Tensor) -> Tensor:
-        return self.task.blocks.forward({**self.task.buffers, **params}, x).logits
+    def _logits(self, params: Stack, buffers: Stack, x: Tensor) -> Tensor:
+        return self.task._replace(buffers=buffers).forward(params, x).logits
 
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU they are asked for, and not waited for."""
         with torch.no_grad():
-            return FleetObservation(self._summarise(self._summary), self._move(self._movements))
+            return FleetObservation(self._summarise(self._summary), *self._move(self._movements))
 
     def summaries(self, look: FleetObservation) -> list[Summary]:
         """Every run's own numbers of the probe data, on the CPU.
@@ -242,9 +281,18 @@ class Fleet:
                 weights=dict(zip(self._names(), moved, strict=True)),
                 blocks=self.matrices,
                 trainable=[all(name in trained for name in block) for block in self.matrices],
+                feedback=self._feedback_movement(look, run),
             )
-            for moved, trained in zip(look.moved.T.tolist(), self.trained, strict=True)
+            for run, (moved, trained) in enumerate(zip(look.moved.T.tolist(), self.trained, strict=True))
         ]
+
+    def _feedback_movement(self, look: FleetObservation, run: int) -> dict[str, float | None] | None:
+        at = next(i for i, group in enumerate(self.groups) if group.start <= run < group.stop)
+        names = _learning_matrices(self.groups[at])
+        if not names:
+            return None
+        moved = look.feedback[at][:, run - self.groups[at].start].tolist()
+        return dict(zip(names, moved, strict=True))
 
     def _summary(self) -> Summary:
         """The numbers of the probe data of every run; each group looks for itself, all are summed up together."""
@@ -252,20 +300,31 @@ class Fleet:
         batches = self._probe()
         for lane, group in enumerate(self.groups):
 
-            def look(params: Stack, feedback: Feedback, batch: Batch, group: Group = group) -> SampleNumbers:
-                seen = observe(self.task, params, group.rule, feedback, batch)
+            def look(
+                params: Stack, state: RuleState, buffers: Stack, numbers: Stack, batch: Batch, group: Group = group
+            ) -> SampleNumbers:
+                options = {name: value for name, value in numbers.items() if name != "penalty"}
+                task = self.task._replace(buffers=buffers)
+                seen = observe(task, params, with_numbers(group.rule, options), state, batch)
                 return sample_numbers(seen, self.spec.view or "flat", group.exact)
 
             with self._lanes.lane(lane):
-                params = self._params(group.runs)
-                found.append(
-                    _joined([vmap(look, in_dims=(0, 0, None))(params, group.feedback, b) for b in batches], -1)
-                )
+                own = {name: b[group.runs] for name, b in self.buffers.items()}
+                stacks = (self._params(group.runs), group.state, own, group.numbers)
+                mapped = vmap(look, in_dims=(0, 0, 0, 0, None))
+                found.append(_joined([mapped(*stacks, b) for b in batches], -1))
         self._lanes.join()
         return summarise(_joined(found, 0))
 
-    def _movements(self) -> Tensor:
-        return torch.stack([movements(self.params[name], self.init[name]) for name in self._names()])
+    def _movements(self) -> tuple[Tensor, tuple[Tensor, ...]]:
+        weights = torch.stack([movements(self.params[name], self.init[name]) for name in self._names()])
+        learning = [(group, names) for group in self.groups if (names := _learning_matrices(group))]
+        none = weights[:0]
+        found = {
+            group.start: torch.stack([movements(group.state[name], group.initial[name]) for name in names])
+            for group, names in learning
+        }
+        return weights, tuple(found.get(group.start, none) for group in self.groups)
 
     def _names(self) -> list[str]:
         return [name for block in self.matrices for name in block]
@@ -280,6 +339,7 @@ class Fleet:
         """
         state = state or self.state
         spec, group = self.specs[run], self.group_of(run)
+        at, rule = self.groups.index(group), group.rules[run - group.start]
         assert spec.probe is not None
         assert spec.batch is not None
         assert spec.seed is not None
@@ -288,11 +348,11 @@ class Fleet:
         fit, test = 4 * n, 2 * n
         own = epoch_order(spec.seed, 1, len(self.data.x_train), spec.batch)[0].to(self.device)
         return Snapshot(
-            task=self.task,
+            task=self.task._replace(buffers={name: b[run] for name, b in state.buffers.items()}),
             params={name: p[run] for name, p in state.params.items()},
             init={name: p[run] for name, p in self.init.items()},
-            rule=group.rule,
-            feedback=self.feedback_of(run),
+            rule=rule,
+            state={name: t[run - group.start] for name, t in state.rules[at][0].items()},
             probe=Batch(self._inputs(self.data.x_test[:n]), self.data.y_test[:n]),
             batch=self._probe_batch(),
             view=spec.view,
@@ -304,16 +364,21 @@ class Fleet:
             update=self._last_update(run, epoch, state),
             fit=Batch(self._inputs(self.data.x_train[:fit]), self.data.y_train[:fit]),
             test=Batch(self._inputs(self.data.x_test[:test]), self.data.y_test[:test]),
+            noise=one_draw(group.noise, probe_generator(spec.seed, epoch, "noise", self.device), self.dtype),
+            phase=rule.phase(Moment(epoch * self.steps_per_epoch, self.steps_per_epoch, spec.epochs or 0)),
         )
 
     def group_of(self, run: int) -> Group:
         """The group that holds a run."""
         return next(group for group in self.groups if group.start <= run < group.stop)
 
-    def feedback_of(self, run: int) -> Feedback:
-        """One run's own feedback."""
-        group = self.group_of(run)
-        return {name: f[run - group.start] for name, f in group.feedback.items()}
+    def state_of(self, run: int) -> RuleState:
+        """One run's own state of its rule.
+
+        Args:
+            run: Index in the fleet.
+        """
+        return self.group_of(run).state_of(run)
 
     def _last_update(self, run: int, epoch: int, state: State) -> dict[str, Tensor] | None:
         if epoch == 0:
@@ -366,19 +431,14 @@ def _joined(parts: Sequence[SampleNumbers], axis: int) -> SampleNumbers:
     return SampleNumbers(*(torch.cat(column, axis) for column in zip(*parts, strict=True)))
 
 
-def _assigner(group: Group, task: Task) -> Callable[..., tuple[Tensor, Stack]]:
-    """The credit of a group's runs as one function of stacked tensors; what trains in none of them is held fixed."""
+def _mapped(group: Group, task: Task, phase: str, sent: Sent) -> Step:
+    """The steps of a group's runs as one function of stacked tensors; what trains in none of them is held fixed."""
+    step: Step = vmap(partial(take_step, group.rule, task, group.trained, phase))(sent)
+    return step
 
-    def one(params: Stack, feedback: Feedback, x: Tensor, y: Tensor, penalty: Tensor | None) -> Credit:
-        moving = {name: p for name, p in params.items() if name in group.trained}
-        fixed = {name: p for name, p in params.items() if name not in group.trained}
-        held = task._replace(buffers={**task.buffers, **fixed})
-        return assign_one(group.rule, held, moving, feedback, x, y, penalty)
 
-    mapped = vmap(one, in_dims=(0, 0, 0, 0, None if group.penalty is None else 0))
-
-    def assign(params: Stack, feedback: Feedback, x: Tensor, y: Tensor) -> tuple[Tensor, Stack]:
-        credit = mapped(params, feedback, x, y, group.penalty)
-        return credit.loss, credit.grads
-
-    return assign
+def _learning_matrices(group: Group) -> list[str]:
+    """Matrices of a learning rule's state, whose movement is measured as that of weights."""
+    if not group.rule.learns:
+        return []
+    return [name for name, t in group.state.items() if t.ndim > 2 and t.is_floating_point()]

@@ -13,13 +13,12 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from creditscope.blocks import Batch, Blocks, Feedback, Params, Task, observe
-from creditscope.engine.step import assign_one, cross_entropy
+from creditscope.blocks import Batch, Blocks, CreditRule, Params, RuleState, Task, observe
+from creditscope.engine.step import Sent, cross_entropy, take_step
 from creditscope.models import build_model
 from creditscope.probes.per_epoch import SampleNumbers, sample_numbers, summarise
 from creditscope.probes.perturbation import ENTRIES
 from creditscope.probes.probe import planned_for
-from creditscope.rules import build_rule
 
 _META = torch.device("meta")
 
@@ -91,56 +90,61 @@ def parameter_sizes(shapes: Shapes) -> dict[str, int]:
     return {name: p.numel() for name, p in _task(shapes).blocks.model.named_parameters()}
 
 
-def feedback_size(shapes: Shapes, rule: str, credit_norm: str) -> int:
-    """Entries of a run's feedback.
+def state_size(shapes: Shapes, rule: CreditRule) -> int:
+    """Entries of the state of a run's rule: twice where it learns, and three times those that the optimiser trains.
 
     Args:
         shapes: Of the run.
         rule: Its rule.
-        credit_norm: How its credit is normalised.
     """
-    return sum(math.prod(shape) for shape in _feedback_shapes(shapes, rule, credit_norm).values())
+    known = _state_shapes(shapes, rule)
+    state = {name: torch.empty(shape, device=_META) for name, shape in known.items()}
+    trained = rule.trained(state, parameter_sizes(shapes))
+    once = sum(math.prod(shape) for shape in known.values())
+    return once * (2 if rule.learns else 1) + 2 * sum(math.prod(known[name]) for name in trained)
 
 
 @lru_cache(maxsize=64)
-def step_peak(shapes: Shapes, rule: str, credit_norm: str, penalised: bool, batch: int, runs: int) -> int:
+def step_peak(shapes: Shapes, rule: CreditRule, penalised: bool, batch: int, runs: int) -> int:
     """The credit of a stack of runs, gradients included, their batches apart.
 
     Args:
         shapes: Of the runs.
         rule: Their rule.
-        credit_norm: How credit is normalised.
         penalised: Whether some run has a penalty.
         batch: Samples.
         runs: How many.
     """
     task = _task(shapes)
-    one = partial(assign_one, build_rule(rule, credit_norm), task)  # type: ignore[arg-type]
-    weights = _empty(shapes, runs) if penalised else None
-    given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
+    params = _params(task, runs)
+    numbers = {name: _empty(shapes, runs) for name, value in rule.options.items() if isinstance(value, float)}
+    if penalised:
+        numbers["penalty"] = _empty(shapes, runs)
+    asked = rule.noise(task, {name: p[0] for name, p in params.items()}, batch)
+    noise = {name: _empty(shapes, runs, *shape) for name, shape in asked.items()}
     x, y = _empty(shapes, runs, batch, *shapes.input), _labels(runs, batch)
-    return _tallied(lambda: vmap(one, in_dims=(0, 0, 0, 0, 0 if penalised else None))(*given, x, y, weights))
+    sent = Sent(params, _state(shapes, rule, runs), {}, numbers, noise, x, y)
+    return _tallied(lambda: vmap(partial(take_step, rule, task, frozenset(params), ""))(sent))
 
 
 @lru_cache(maxsize=64)
-def probe_peak(shapes: Shapes, rule: str, credit_norm: str, batch: int, device: str, runs: int) -> int:
+def probe_peak(shapes: Shapes, rule: CreditRule, batch: int, device: str, runs: int) -> int:
     """The per-epoch probes of a stack of runs on one probe batch.
 
     Args:
         shapes: Of the runs.
         rule: Their rule.
-        credit_norm: How credit is normalised.
         batch: Probe samples taken at once.
         device: ``cpu`` or ``cuda``.
         runs: How many.
     """
-    task, made = _task(shapes), build_rule(rule, credit_norm)  # type: ignore[arg-type]
-    exact = made.exact(task.blocks.depth)
+    task = _task(shapes)
+    exact = rule.exact(task.blocks.depth)
 
-    def look(params: Params, feedback: Feedback, batch: Batch) -> SampleNumbers:
-        return sample_numbers(observe(task, params, made, feedback, batch), shapes.view, exact)
+    def look(params: Params, state: RuleState, batch: Batch) -> SampleNumbers:
+        return sample_numbers(observe(task, params, rule, state, batch), shapes.view, exact)
 
-    given = (_params(task, runs), _feedback(shapes, rule, credit_norm, runs))
+    given = (_params(task, runs), _state(shapes, rule, runs))
     seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))
     with planned_for(device):
         return _tallied(lambda: summarise(vmap(look, in_dims=(0, 0, None))(*given, seen)))
@@ -165,32 +169,31 @@ def forward_peak(shapes: Shapes, batch: int, runs: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def expensive_peak(shapes: Shapes, rule: str, credit_norm: str, samples: int, batch: int, directions: int) -> int:
+def expensive_peak(shapes: Shapes, rule: CreditRule, samples: int, batch: int, directions: int) -> int:
     """The expensive probes of one run, their inputs apart: ρ beside what is seen in the run's dtype and in float64.
 
     Args:
         shapes: Of the run.
         rule: Its rule.
-        credit_norm: How its credit is normalised.
         samples: Probe samples.
         batch: Those taken at once.
         directions: M of ρ.
     """
-    task, made = _task(shapes), build_rule(rule, credit_norm)  # type: ignore[arg-type]
+    task = _task(shapes)
     state = math.prod(task.shapes[0])
     rows = directions * min(samples, max(1, ENTRIES // (directions * state)))
 
     def work() -> object:
-        params, feedback = _params(task, 1), _feedback(shapes, rule, credit_norm, 1)
-        one, sent = ({name: t[0] for name, t in tensors.items()} for tensors in (params, feedback))
+        params, kept_state = _params(task, 1), _state(shapes, rule, 1)
+        one, sent = ({name: t[0] for name, t in tensors.items()} for tensors in (params, kept_state))
         kept: list[object] = []
         for dtype in (shapes.dtype, torch.float64):
             now, back = ({name: t.to(dtype) for name, t in tensors.items()} for tensors in (one, sent))
             x, y = torch.empty(samples, *shapes.input, dtype=dtype, device=_META), _labels(samples)
             parts = zip(x.split(batch), y.split(batch), strict=True)  # type: ignore[no-untyped-call]
-            kept += [now, back, x, [observe(task, now, made, back, Batch(*part)) for part in parts]]
+            kept += [now, back, x, [observe(task, now, rule, back, Batch(*part)) for part in parts]]
         directions_, moved = (torch.empty(rows, *task.shapes[0], dtype=torch.float64, device=_META) for _ in range(2))
-        logits = task.blocks.tail({**task.buffers, **now}, 0, moved, x)
+        logits = task.tail(now, 0, moved, x)
         return kept, directions_, logits
 
     return _tallied(work)
@@ -222,18 +225,16 @@ def _params(task: Task, runs: int) -> dict[str, Tensor]:
     return {name: torch.empty(runs, *p.shape, dtype=p.dtype, device=_META) for name, p in named}
 
 
-def _feedback(shapes: Shapes, rule: str, credit_norm: str, runs: int) -> Feedback:
-    named = _feedback_shapes(shapes, rule, credit_norm)
-    return {name: _empty(shapes, runs, *shape) for name, shape in named.items()}
+def _state(shapes: Shapes, rule: CreditRule, runs: int) -> RuleState:
+    return {name: _empty(shapes, runs, *shape) for name, shape in _state_shapes(shapes, rule).items()}
 
 
 @lru_cache(maxsize=64)
-def _feedback_shapes(shapes: Shapes, rule: str, credit_norm: str) -> dict[str, tuple[int, ...]]:
+def _state_shapes(shapes: Shapes, rule: CreditRule) -> dict[str, tuple[int, ...]]:
     # A rule may draw as wide as the weights are spread: it is shown a real model.
     task = _task(shapes, torch.device("cpu"))
     params = {name: p.detach() for name, p in task.blocks.model.named_parameters()}
-    made = build_rule(rule, credit_norm)  # type: ignore[arg-type]
-    return {name: spread.shape for name, spread in made.spreads(task, params).items()}
+    return {name: tuple(t.shape) for name, t in rule.init(task, params, torch.Generator()).items()}
 
 
 def _empty(shapes: Shapes, *size: int) -> Tensor:

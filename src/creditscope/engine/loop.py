@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from creditscope.blocks import Feedback
+from creditscope.blocks import RuleState
 from creditscope.engine.checkpoint import FleetState, restore
 from creditscope.engine.cuda_streams import Ready, at_once
 from creditscope.engine.fleet import Fleet
@@ -274,13 +274,14 @@ class FleetLoop:
     def _header(self, run: int) -> HeaderRow:
         fleet = self.fleet
         spec, group = fleet.specs[run], fleet.group_of(run)
-        rule = group.rule
+        rule, state = group.rules[run - group.start], group.state_of(run)
         drawn = rule.feedback_spec
-        if fleet.feedback_of(run):
-            drawn = drawn.model_copy(update={"seed": spec.seed, "hash": feedback_hash(fleet.feedback_of(run))})
+        if state:
+            drawn = drawn.model_copy(update={"seed": spec.seed, "hash": state_hash(state)})
         device = fleet.device.type
         return HeaderRow(
             spec=spec.model_copy(update={"feedback": drawn, "injection": rule.injection}),
+            rule=rule.card,
             exact=list(group.exact),
             blocks=list(fleet.task.blocks.names),
             parameters=sum(p[run].numel() for p in fleet.params.values()),
@@ -292,12 +293,12 @@ class FleetLoop:
         )
 
 
-def feedback_hash(feedback: Feedback) -> str:
+def state_hash(state: RuleState) -> str:
     """SHA-256 over names and float64 values, in order of name."""
     digest = hashlib.sha256()
-    for name in sorted(feedback):
+    for name in sorted(state):
         digest.update(name.encode())
-        digest.update(feedback[name].detach().cpu().double().numpy().tobytes())
+        digest.update(state[name].detach().cpu().double().numpy().tobytes())
     return digest.hexdigest()
 
 

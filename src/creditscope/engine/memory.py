@@ -8,19 +8,21 @@ from itertools import pairwise
 
 import torch
 
+from creditscope.blocks import CreditRule
 from creditscope.data.batches import PAD
 from creditscope.engine.fleet import EVAL_CHUNK
 from creditscope.engine.footprint import (
     Shapes,
     expensive_peak,
-    feedback_size,
     forward_peak,
     parameter_sizes,
     probe_peak,
+    state_size,
     step_peak,
 )
 from creditscope.engine.step import dtype_of
 from creditscope.records import RunSpec
+from creditscope.rules.build import Given, rule_of
 
 # Copies of every parameter that a fleet keeps: the parameters, their start and both moments.
 KEPT = 4
@@ -41,17 +43,7 @@ RECORDINGS = 256 * 2**20
 SHARE = 0.8
 
 
-def run_bytes(spec: RunSpec, device: str = "cuda") -> int:
-    """Bytes that one run takes alone.
-
-    Args:
-        spec: The run, of one of our models.
-        device: ``cpu`` or ``cuda``.
-    """
-    return fleet_bytes([spec], device)
-
-
-def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
+def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | None = None) -> int:
     """Bytes that a fleet will take at its peak, from the shapes of its tensors.
 
     On a CPU the parts of an epoch follow each other in the same memory. On a GPU each part is recorded once and its
@@ -61,21 +53,23 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
     Args:
         fleet: Its runs, of one of our models.
         device: ``cpu`` or ``cuda``.
+        rules: Rules from outside, by name.
     """
     spec, runs = fleet[0], len(fleet)
     shapes = _shapes(spec)
     sizes = parameter_sizes(shapes)
     one = shapes.dtype.itemsize * sum(sizes.values())
     state = runs * one
-    groups = Counter((each.rule, each.credit_norm or "none") for each in fleet)
-    penalised = {(each.rule, each.credit_norm or "none") for each in fleet if each.penalty}
-    feedback = sum(shapes.dtype.itemsize * n * feedback_size(shapes, *rule) for rule, n in groups.items())
-    steps = [step_peak(shapes, *rule, rule in penalised, spec.batch or 1, n) for rule, n in groups.items()]
+    kinds = [_kind(each, rules or {}) for each in fleet]
+    groups = Counter(kinds)
+    penalised = {kind for kind, each in zip(kinds, fleet, strict=True) if each.penalty}
+    feedback = sum(shapes.dtype.itemsize * n * state_size(shapes, rule) for rule, n in groups.items())
+    steps = [step_peak(shapes, rule, rule in penalised, spec.batch or 1, n) for rule, n in groups.items()]
     tested = (spec.data and spec.data.n_test) or EVAL_CHUNK
     probed = min(tested, (spec.probe and spec.probe.n) or 1024)
     # A GPU takes all probe samples at once.
     looked = probed if device == "cuda" else min(probed, (spec.probe and spec.probe.batch) or 128)
-    looks = [probe_peak(shapes, *rule, looked, device, n) for rule, n in groups.items()]
+    looks = [probe_peak(shapes, rule, looked, device, n) for rule, n in groups.items()]
     image = shapes.dtype.itemsize * math.prod(shapes.input)
     chunk = min(tested, EVAL_CHUNK)
     score = chunk * image + forward_peak(shapes, chunk, runs) + runs * tested * SCORE_BYTES
@@ -85,12 +79,10 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda") -> int:
     if device == "cuda":
         recorded = _dealt(fleet, shapes) + sum(steps) + probed * image + sum(looks) + score + moved
         return kept + COPIED * state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
-    dear = max(
-        _expensive(each, shapes, probed, looked) for each in {(e.rule, e.credit_norm): e for e in fleet}.values()
-    )
+    probing = max(_expensive(spec, rule, shapes, probed, looked) for rule in groups)
     step = _dealt(fleet, shapes) + max(steps)
     # While an epoch is measured the state before it and that after it are kept.
-    return kept + max(step, COPIED * state + max(probed * image + max(looks), score, moved, dear))
+    return kept + max(step, COPIED * state + max(probed * image + max(looks), score, moved, probing))
 
 
 def free_bytes(device: torch.device) -> int:
@@ -126,6 +118,12 @@ def _parts(fleet: Sequence[RunSpec], count: int) -> list[list[RunSpec]]:
     return [list(fleet[a:b]) for a, b in pairwise(bounds) if b > a]
 
 
+def _kind(spec: RunSpec, rules: Given) -> CreditRule:
+    """The rule of a run, the same for runs that are mapped together: float options make no other tensors."""
+    plain = {name: value for name, value in (spec.options or {}).items() if not isinstance(value, float)}
+    return rule_of(spec.model_copy(update={"options": plain or None}), rules)
+
+
 def _shapes(spec: RunSpec) -> Shapes:
     assert spec.data is not None
     assert spec.data.shape is not None
@@ -141,13 +139,13 @@ def _shapes(spec: RunSpec) -> Shapes:
     )
 
 
-def _expensive(spec: RunSpec, shapes: Shapes, probed: int, batch: int) -> int:
+def _expensive(spec: RunSpec, rule: CreditRule, shapes: Shapes, probed: int, batch: int) -> int:
     """The expensive probes of one run, with the samples that readouts are fitted and tested on."""
     assert spec.data is not None
     image = shapes.dtype.itemsize * math.prod(shapes.input)
     others = min(spec.data.n_train or 0, 4 * probed) + min(spec.data.n_test or 0, 2 * probed) + (spec.batch or 1)
     directions = (spec.probe and spec.probe.directions) or 1
-    return image * others + expensive_peak(shapes, spec.rule, spec.credit_norm or "none", probed, batch, directions)
+    return image * others + expensive_peak(shapes, rule, probed, batch, directions)
 
 
 def _dealt(fleet: Sequence[RunSpec], shapes: Shapes) -> int:

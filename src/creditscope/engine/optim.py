@@ -1,7 +1,7 @@
 """AdamW over stacked runs: one fused call for the whole fleet, with a learning rate per segment of runs."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -22,12 +22,18 @@ class Segment:
         stop: One past the last.
         lr: Learning rate before the schedule.
         trained: Names of the parameters that train.
+        state: Entries of the rule's state that train with them, of these runs alone.
+        state_first: Their first moments.
+        state_second: Their second moments.
     """
 
     start: int
     stop: int
     lr: float
     trained: frozenset[str]
+    state: Stack = field(default_factory=dict)
+    state_first: Stack = field(default_factory=dict)
+    state_second: Stack = field(default_factory=dict)
 
 
 class _Part(NamedTuple):
@@ -75,14 +81,20 @@ class FleetAdamW:
         # The fused kernel reads its learning rate as float32 on CUDA; elsewhere nothing need be rounded.
         exact = torch.float32 if device.type == "cuda" else torch.float64
         own, first, second = (
-            [stack[name][segment.start : segment.stop] for name in names] for stack in (params, self.first, self.second)
+            [*(stack[name][segment.start : segment.stop] for name in names), *state.values()]
+            for stack, state in (
+                (params, segment.state),
+                (self.first, segment.state_first),
+                (self.second, segment.state_second),
+            )
         )
+        names += segment.state
         steps = [torch.zeros((), device=device) for _ in names]
         return _Part(names, own, first, second, steps, torch.tensor(segment.lr, dtype=exact, device=device))
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Everything that a step changes besides the parameters."""
+        """Everything of its own that a step changes."""
         return [*self.first.values(), *self.second.values(), *(count for part in self._parts for count in part.steps)]
 
     @property
@@ -109,7 +121,7 @@ class FleetAdamW:
         """One step of the segments that have gradients.
 
         Args:
-            grads: By (parameter name, first run of the segment), stacked over the segment's runs.
+            grads: By (name of a parameter or trained entry, first run of the segment), stacked over its runs.
         """
         beta1, beta2 = self.spec.betas
         for segment, part in zip(self.segments, self._parts, strict=True):

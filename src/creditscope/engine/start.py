@@ -1,9 +1,9 @@
 """Runs at initialisation: each run's model from its own seed stream, refused where a fleet cannot train it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from creditscope.blocks import Task
 from creditscope.data.dataset import Dataset
@@ -31,28 +31,24 @@ def seeded_model(factory: Factory, spec: RunSpec, data: Dataset) -> nn.Module:
     return model
 
 
-def stack_models(factory: Factory, specs: Sequence[RunSpec], data: Dataset, like: nn.Module) -> Stack:
-    """Every run's parameters at initialisation, stacked, in the dtype and on the device of the first run's.
+def stack_models(factory: Factory, specs: Sequence[RunSpec], data: Dataset, like: nn.Module) -> tuple[Stack, Stack]:
+    """Every run's parameters and buffers at initialisation, stacked, as the first run's are kept.
 
     Args:
         factory: Builds the models.
         specs: The runs.
         data: Their data set.
-        like: The first run's model; its buffers serve all runs.
+        like: The first run's model, in the fleet's dtype and on its device.
     """
     # Our own models depend on a run's seed and on shapes, which a fleet shares: one for each seed.
     names = [str(spec.seed) if factory is default_model else spec.run_id for spec in specs]
     models = {name: seeded_model(factory, spec, data) for name, spec in dict(zip(names, specs, strict=True)).items()}
-    shared = dict(like.named_buffers())
-    for model in models.values():
-        for name, buffer in model.named_buffers():
-            if not torch.equal(buffer.to(shared[name]), shared[name]):
-                raise BadInput(
-                    f"buffer {name!r} differs between seeds, but the runs of a fleet share buffers; "
-                    f"make it a parameter with requires_grad=False, which no run trains"
-                )
-    own = [dict(models[name].named_parameters()) for name in names]
-    return {name: torch.stack([p[name].detach() for p in own]).to(first) for name, first in like.named_parameters()}
+
+    def stacked(kind: Callable[[nn.Module], Iterable[tuple[str, Tensor]]]) -> Stack:
+        own = {name: dict(kind(model)) for name, model in models.items()}
+        return {name: torch.stack([own[each][name].detach() for each in names]).to(first) for name, first in kind(like)}
+
+    return stacked(nn.Module.named_parameters), stacked(nn.Module.named_buffers)
 
 
 def refuse_other_depth(task: Task, spec: RunSpec) -> None:

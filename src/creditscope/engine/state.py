@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from creditscope.engine.optim import Stack
 from creditscope.probes.per_epoch import Summary
@@ -32,18 +33,22 @@ class State(NamedTuple):
         params: The parameters.
         first: First moments.
         second: Second moments.
+        buffers: The model's buffers.
+        rules: State of the rule, first and second moments of its trained entries, group by group.
         steps: Steps done.
     """
 
     params: Stack
     first: Stack
     second: Stack
+    buffers: Stack
+    rules: tuple[tuple[Stack, Stack, Stack], ...]
     steps: Tensor
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "State":
         """A function of every tensor."""
-        params, first, second = ({name: function(t) for name, t in stack.items()} for stack in self[:3])
-        return State(params, first, second, function(self.steps))
+        mapped: State = tree_map(function, self)
+        return mapped
 
 
 class FleetObservation(NamedTuple):
@@ -52,7 +57,9 @@ class FleetObservation(NamedTuple):
     Args:
         summary: The numbers of the probe data, runs on the first axis.
         moved: How far each weight matrix of the blocks moved from its start, (matrices, runs).
+        feedback: The same for the matrices of each group's state, where its rule learns.
     """
 
     summary: Summary
     moved: Tensor
+    feedback: tuple[Tensor, ...]

@@ -1,13 +1,17 @@
 """One pure step's worth of credit for one run; the fleet maps it over runs."""
 
 import math
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from creditscope.blocks import Batch, Blocks, Credit, CreditRule, Feedback, Params, Task
+from creditscope.blocks import Batch, Blocks, CreditRule, RuleState, Step, Task
+from creditscope.errors import BadInput
 from creditscope.records import RunSpec
+from creditscope.rules.wrappers import Penalised
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -16,21 +20,83 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     return -functional.log_softmax(logits, -1).gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
 
-def assign_one(
-    rule: CreditRule, task: Task, params: Params, feedback: Feedback, x: Tensor, y: Tensor, penalty: Tensor | None
-) -> Credit:
-    """The credit of one run on one batch.
+class Sent(NamedTuple):
+    """What a step of one run, or of a stack of runs, is computed from.
+
+    Args:
+        params: The parameters.
+        state: The rule's state.
+        buffers: The model's buffers.
+        numbers: The rule's float options and λ (``penalty``), as tensors.
+        noise: Fresh random numbers.
+        x: Inputs.
+        y: Targets.
+    """
+
+    params: Mapping[str, Tensor]
+    state: RuleState
+    buffers: Mapping[str, Tensor]
+    numbers: Mapping[str, Tensor]
+    noise: Mapping[str, Tensor]
+    x: Tensor
+    y: Tensor
+
+
+def take_step(rule: CreditRule, task: Task, trained: frozenset[str], phase: str, sent: Sent) -> Step:
+    """One run's step on one batch.
 
     Args:
         rule: The rule.
         task: What is trained.
-        params: Parameters of this run.
-        feedback: Its feedback.
-        x: Inputs.
-        y: Targets.
-        penalty: λ, or None where no run of the group has one.
+        trained: Names of the parameters that train; the others are held fixed.
+        phase: Which kind of step.
+        sent: From what.
     """
-    return rule.assign(task, params, feedback, Batch(x, y), penalty)
+    moving = {name: p for name, p in sent.params.items() if name in trained}
+    fixed = {name: p for name, p in sent.params.items() if name not in trained}
+    task = task._replace(buffers=sent.buffers, fixed=fixed)
+    step = with_numbers(rule, sent.numbers).step(task, moving, sent.state, Batch(sent.x, sent.y), sent.noise, phase)
+    _refuse_unknown(rule, step, moving, sent)
+    return step
+
+
+def with_numbers(rule: CreditRule, numbers: Mapping[str, Tensor]) -> CreditRule:
+    """A rule with its run's own numbers in the place of float options, and with the run's penalty.
+
+    Args:
+        rule: The rule.
+        numbers: By option, and ``penalty`` for λ.
+    """
+    own = rule.with_numbers({name: value for name, value in numbers.items() if name != "penalty"})
+    return Penalised(own, numbers["penalty"]) if "penalty" in numbers else own
+
+
+def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], sent: Sent) -> None:
+    """What a rule hands back must be something that the run has: an ignored update would be another rule."""
+    learning = rule.trained(sent.state, moving)
+    for name in step.grads:
+        if name not in moving and name not in learning:
+            raise BadInput(
+                f"rule {rule.name} gives a gradient for {name!r}, neither a parameter that trains nor an entry of its "
+                f"state that it declares trained; name it in trained(), or leave it out"
+            )
+    for name in (*moving, *learning):
+        if name not in step.grads:
+            raise BadInput(f"rule {rule.name} gives no gradient for {name!r}, which trains; give one, zeros if need be")
+    for what, given, known in (("state", step.state, sent.state), ("buffer", step.buffers, sent.buffers)):
+        for name, value in given.items():
+            if name not in known:
+                raise BadInput(f"rule {rule.name} hands back a {what} entry {name!r} that the run has not")
+            if value.shape != known[name].shape:
+                raise BadInput(
+                    f"rule {rule.name} hands back {what} entry {name!r} of shape {tuple(value.shape)}, it was "
+                    f"{tuple(known[name].shape)}"
+                )
+    if step.state and not rule.learns:
+        raise BadInput(f"rule {rule.name} changes its state and does not say that it learns; set learns = True")
+    both = sorted(set(step.state) & learning)
+    if both:
+        raise BadInput(f"rule {rule.name} hands back {both[0]!r}, which the optimiser trains; choose one of the two")
 
 
 def schedule_factor(schedule: str, epoch: int, epochs: int) -> float:

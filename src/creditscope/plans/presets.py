@@ -1,16 +1,19 @@
 """Presets: named lists of runs. A preset is data only; ``build_specs`` turns it into specs for a data set."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.models import MODELS
-from creditscope.records import DataSpec, OptimiserSpec, ProbeSpec, RunSpec, engine_spec
+from creditscope.records import DataSpec, Method, OptimiserSpec, ProbeSpec, RunSpec, engine_spec, parse_method
 from creditscope.records.log import explain
+from creditscope.rules.build import Given, full_method
 
+# Settings that begin so are options of the rules.
+_OPTION = "rule."
 SEEDS = (42, 123, 456)
 
 _RESMLP: dict[str, Any] = {
@@ -32,7 +35,7 @@ _SMALL: dict[str, Any] = {
     "width": 64,
     "epochs": 10,
     "optimiser": OptimiserSpec(lr=1e-2),
-    "probe": ProbeSpec(n=256, dear=(0, 3)),
+    "probe": ProbeSpec(n=256, epochs=(0, 3)),
 }
 # The reference experiments train with TF32 products where the GPU has them: every number of the reproduction page
 # holds with them, and probes are taken without.
@@ -101,7 +104,7 @@ PRESETS: dict[str, Preset] = {
             "width": 128,
             "view": "cls",
             "epochs": 30,
-            "probe": ProbeSpec(n=256, dear=(0, 5)),
+            "probe": ProbeSpec(n=256, epochs=(0, 5)),
         },
     ),
 }
@@ -126,6 +129,7 @@ def build_specs(
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] = SEEDS,
     changes: Mapping[str, Any] | None = None,
+    rules: Given | None = None,
 ) -> list[RunSpec]:
     """The runs of a preset.
 
@@ -136,10 +140,13 @@ def build_specs(
         methods: Method names instead of the preset's.
         seeds: Seeds.
         changes: Fields to change, e.g. ``{"epochs": 5, "lr": "1e-3"}``; ``lr`` and ``weight_decay`` reach the
-            optimiser, ``probe.n`` and the like the probes.
+            optimiser, ``probe.n`` and the like the probes, ``rule.decay`` and the like the options of the rules.
+        rules: Rules from outside, by name.
     """
     specs = []
-    changes = changes or {}
+    options = {key.removeprefix(_OPTION): value for key, value in (changes or {}).items() if key.startswith(_OPTION)}
+    changes = {key: value for key, value in (changes or {}).items() if not key.startswith(_OPTION)}
+    named = [_full(name, options, rules or {}) for name in methods or chosen.methods]
     for variant in chosen.variants:
         fields = {**_RESMLP, **chosen.fields, **variant}
         if data.shape is not None and len(data.shape) != 3:
@@ -147,7 +154,7 @@ def build_specs(
         if changes.get("model", fields["model"]) not in MODELS:
             fields |= {"width": None, "terminal_ln": None}  # what we do not know of a user's own model
         fields = _changed(fields, changes)
-        for method in methods or chosen.methods:
+        for method in named:
             for seed in seeds:
                 try:
                     specs.append(engine_spec(method, **fields, seed=seed, data=data, classes=classes))
@@ -156,6 +163,12 @@ def build_specs(
                         f"run {method} cannot be set up: {explain(error)}; correct --set or --rules"
                     ) from None
     return list(dict.fromkeys(specs))
+
+
+def _full(name: str, options: Mapping[str, Any], rules: Given) -> Method:
+    """A method with the options that a setting adds to it."""
+    method = parse_method(name)
+    return full_method(replace(method, options={**options, **method.options}), rules)
 
 
 def setting_names() -> list[str]:

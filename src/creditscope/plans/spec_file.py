@@ -17,6 +17,7 @@ from creditscope.plans.presets import SEEDS, build_specs, preset, setting_names
 from creditscope.plans.yaml_lines import Located, Where, parse_yaml, read_yaml
 from creditscope.records import RunSpec, parse_method
 from creditscope.records.spec import DataSpec
+from creditscope.rules.build import full_method
 
 MAX_RUNS = 100_000
 METHOD_SETTINGS = ("penalty", "train_last")
@@ -171,7 +172,7 @@ def _check_methods(document: Located, part: SweepPart, places: Mapping[str, Wher
     for index, name in enumerate(part.methods):
         where = (*places["methods"], index) if "methods" in places else ()
         try:
-            method = parse_method(name)
+            method = full_method(parse_method(name), {})
         except BadInput as error:
             raise document.bad(where, str(error)) from None
         for key, is_said in (("penalty", method.penalty != 0), ("train_last", method.train_last != "all")):

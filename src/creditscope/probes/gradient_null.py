@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from creditscope.blocks import CreditRule, Feedback, Snapshot
+from creditscope.blocks import CreditRule, RuleState, Snapshot
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.cosine import cosines, sum_cosines, units
 from creditscope.probes.functional.gradient import one_vector
@@ -73,11 +73,12 @@ def _redrawn_gradients(
     inside = {name for names in blocks for name in names}
     # What is no block's parameter is held fixed: its gradient is never formed.
     rest = {name: p for name, p in double.params.items() if name not in inside}
-    task = double.task._replace(buffers={**double.task.buffers, **rest})
+    task = double.task._replace(fixed={**double.task.fixed, **rest})
     params = {name: p for name, p in double.params.items() if name in inside}
 
-    def assign(feedback: Feedback) -> tuple[Tensor, ...]:
-        grads = rule.assign(task, params, feedback, train, None).grads
+    def assign(feedback: RuleState) -> tuple[Tensor, ...]:
+        state = {**double.state, **feedback}
+        grads = rule.step(task, params, state, train, double.noise, double.phase).grads
         return tuple(one_vector([grads[name] for name in names]) for names in blocks)
 
     states = sum(math.prod(shape) for shape in double.task.shapes) * len(train.x)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from creditscope.blocks import Batch, CreditRule, Feedback, Snapshot, published_index
+from creditscope.blocks import Batch, CreditRule, RuleState, Snapshot, published_index
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.cosine import cosines, mean_defined, sum_cosines, units
 from creditscope.probes.functional.fidelity import allowed_error, infidelity
@@ -119,14 +119,16 @@ def redrawable(snapshot: Snapshot, redraws: int) -> CreditRule:
         raise NotMeasured("exact-by-construction at every state: there is no feedback to redraw")
     if snapshot.init is None:
         raise NotMeasured("fresh-feedback null: feedback is drawn from the parameters at initialisation, not kept here")
-    if not snapshot.feedback:
+    if snapshot.rule.learns:
+        raise NotMeasured("fresh-feedback null: this feedback learns, so a fresh one is no draw of the same kind")
+    if not snapshot.state:
         raise NotMeasured("fresh-feedback null: the rule has no feedback to redraw")
     if redraws < 1:
         raise NotMeasured("fresh-feedback null wants at least one redraw, got redraws = 0; raise probe.redraws")
     return snapshot.rule
 
 
-def redraw(snapshot: Snapshot, name: str, redraws: int, entries: int) -> Iterator[tuple[slice, Feedback]]:
+def redraw(snapshot: Snapshot, name: str, redraws: int, entries: int) -> Iterator[tuple[slice, RuleState]]:
     """Fresh feedback, drawn as the run's own was, but where it is used: as many sets at once as memory allows.
 
     A null needs many draws, not the same ones on every device: moving them there would cost more than the null.
@@ -142,18 +144,15 @@ def redraw(snapshot: Snapshot, name: str, redraws: int, entries: int) -> Iterato
     """
     like = next(iter(snapshot.params.values()))
     generator = probe_generator(snapshot.seed, snapshot.epoch, name, like.device)
-    spreads = snapshot.spreads
+    rule, start = snapshot.rule, snapshot.init
+    assert rule is not None
+    assert start is not None
+    draw = rule.redraw(snapshot.task, {name: p.to(snapshot.dtype) for name, p in start.items()}, snapshot.state)
     bound = entries_at_once(like, _ENTRIES_CPU, _SHARE_GPU)
-    size = max(1, bound // (entries + sum(math.prod(shape) for shape, _ in spreads.values())))
-    for start in range(0, redraws, size):
-        count = min(size, redraws - start)
-        yield (
-            slice(start, start + count),
-            {
-                key: torch.randn((count, *shape), generator=generator, device=like.device).to(like.dtype).mul_(sd)
-                for key, (shape, sd) in spreads.items()
-            },
-        )
+    size = max(1, bound // (entries + sum(tensor.numel() for tensor in snapshot.state.values())))
+    for first in range(0, redraws, size):
+        count = min(size, redraws - first)
+        yield slice(first, first + count), draw(generator, count)
 
 
 def redrawn_cosines(
@@ -217,13 +216,14 @@ def _draw_in(snapshot: Snapshot, credit: Sequence[Tensor]) -> Snapshot:
     return snapshot if bool((errors < _DRAW_ERROR).all()) else double
 
 
-def _delivery(snapshot: Snapshot, rule: CreditRule, samples: slice) -> Callable[[Feedback], tuple[Tensor, ...]]:
+def _delivery(snapshot: Snapshot, rule: CreditRule, samples: slice) -> Callable[[RuleState], tuple[Tensor, ...]]:
     """Delivered credit in the view, as a function of the feedback alone."""
     batch, seen = Batch(snapshot.probe.x[samples], snapshot.probe.y[samples]), snapshot.observation
+    state = snapshot.state
     top, error = seen.states[-1][samples], seen.error[samples]
 
-    def deliver(feedback: Feedback) -> tuple[Tensor, ...]:
-        signals = rule.deliver_observed(snapshot.task, snapshot.params, feedback, batch, top, error)
+    def deliver(feedback: RuleState) -> tuple[Tensor, ...]:
+        signals = rule.deliver_observed(snapshot.task, snapshot.params, {**state, **feedback}, batch, top, error)
         pairs = zip(signals, snapshot.observation.references, strict=True)
         return tuple(credit_in_view(c, g, snapshot.view) for c, g in pairs)
 
@@ -233,7 +233,7 @@ def _delivery(snapshot: Snapshot, rule: CreditRule, samples: slice) -> Callable[
 def _entries(snapshot: Snapshot, rule: CreditRule) -> int:
     """Numbers that one sample's signals take: a signal handed alike to every token is held once, unless flattened."""
     batch = Batch(snapshot.probe.x[:1], snapshot.probe.y[:1])
-    signals = rule.deliver(snapshot.task, snapshot.params, snapshot.feedback, batch)
+    signals = rule.deliver(snapshot.task, snapshot.params, snapshot.state, batch)
     if snapshot.view == "cls":
         return sum(c.untyped_storage().nbytes() // c.element_size() for c in signals)
     return sum(c.numel() for c in signals)

@@ -24,4 +24,4 @@ def expensive_epochs(spec: RunSpec) -> tuple[int, ...] | None:
     Args:
         spec: The run.
     """
-    return () if spec.is_baseline or spec.probe is None else spec.probe.dear
+    return () if spec.is_baseline or spec.probe is None else spec.probe.epochs

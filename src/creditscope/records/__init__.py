@@ -1,8 +1,9 @@
 """The record: what a run is and what was measured, as typed rows in one JSONL file a run. No torch here."""
 
 from creditscope.records.log import LogWriter, RunLog, write_atomic
-from creditscope.records.method import RULES, Method, parse_method
+from creditscope.records.method import Method, parse_method
 from creditscope.records.rows import EndRow, EpochRow, HeaderRow, ProbeRow
+from creditscope.records.rule_card import RuleCard, Sketch
 from creditscope.records.spec import (
     DataSpec,
     FeedbackSpec,
@@ -14,7 +15,6 @@ from creditscope.records.spec import (
 )
 
 __all__ = [
-    "RULES",
     "DataSpec",
     "EndRow",
     "EpochRow",
@@ -25,8 +25,10 @@ __all__ = [
     "OptimiserSpec",
     "ProbeRow",
     "ProbeSpec",
+    "RuleCard",
     "RunLog",
     "RunSpec",
+    "Sketch",
     "digest",
     "engine_spec",
     "parse_method",

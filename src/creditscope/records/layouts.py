@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from creditscope.errors import BadFile, BadInput
 from creditscope.records.foreign import ForeignFile, type_of
 from creditscope.records.log import RunLog, explain
-from creditscope.records.method import RULES, Method, parse_method
+from creditscope.records.method import Method, parse_method
 from creditscope.records.rows import EndRow, EpochRow, Gamma, HeaderRow, Norms
 from creditscope.records.spec import DataSpec, ProbeSpec, RunSpec
 
@@ -48,6 +48,8 @@ PENALTY_BLOCKS = 4
 _SERIES = re.compile(r"(?P<rule>[A-Za-z][A-Za-z0-9-]*)_log")
 _NAME_SEED = re.compile(r"(?:^|[_-])s(?:eed)?(\d{1,9})(?=[_.-]|$)")
 _NAME_PENALTY = re.compile(r"(?:^|[_-])(?:lam|pen)(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?=[_-]|\.json|$)", re.IGNORECASE)
+# What a file name may begin with.
+_PUBLISHED_RULES = ("bp", "fa", "fa-exact-head", "fa-block", "dfa")
 _NAME_RULE = re.compile(r"[a-z]+(?:-[a-z]+)*")
 Layout = Literal["snapshot", "penalty"]
 
@@ -109,7 +111,7 @@ def _method(file: ForeignFile, series_rule: str | None) -> Method:
     stated = series_rule or file.lookup(FILE_FIELDS["method"], file.text)
     if stated is None:
         match = _NAME_RULE.match(file.name)
-        stated = match[0] if match and match[0] in RULES else None
+        stated = match[0] if match and match[0] in _PUBLISHED_RULES else None
         if stated is not None:
             file.from_name.append("rule")
     try:

@@ -1,25 +1,33 @@
 """Method names: one grammar for the command line, the logs and the figures.
 
-``RULE[-rms][+penλ][@frozen|@readout|@lastK]``: ``bp``, ``dfa-rms``, ``dfa-rms+pen0.01``,
-``dfa-rms@frozen``, ``bp@last2``.
+``RULE[(option=value,…)][-rms][+penλ][@fixed-feedback][@frozen|@readout|@lastK]``: ``bp``, ``dfa-rms``,
+``dfa-rms+pen0.01``, ``fa(exact_head=true)``, ``dfa-rms@frozen``, ``bp@last2``.
 """
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Literal
 
 from creditscope.errors import BadInput, did_you_mean
 
-RULES = ("bp", "fa", "fa-exact-head", "fa-block", "dfa")
-LOCAL_RULES = tuple(rule for rule in RULES if rule != "bp")
 CreditNorm = Literal["none", "rms"]
 TrainLast = int | Literal["all"]
+Option = bool | int | float | str
 
+GRAMMAR = "RULE[(option=value,…)][-rms][+penλ][@fixed-feedback][@frozen|@readout|@lastK]"
+RULE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _PATTERN = re.compile(
-    r"(?P<rule>[a-z][a-z-]*?)(?P<rms>-rms)?(?:\+pen(?P<penalty>[0-9.eE+-]+))?"
-    r"(?:@(?P<train>frozen|readout|last(?P<last>\d+)))?"
+    r"(?P<rule>[a-z][a-z0-9-]*?)(?:\((?P<options>[^()]*)\))?(?P<rms>-rms)?(?:\+pen(?P<penalty>[0-9.eE+-]+))?"
+    r"(?P<fixed>@fixed-feedback)?(?:@(?P<train>frozen|readout|last(?P<last>\d{1,6})))?"
 )
+# A text option becomes a part of file names.
+_VALUE = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
+# Rules that became an option of another: by the name that they had.
+FORMER = {"fa-exact-head": ("fa", {"exact_head": True})}
+_EXAMPLES = ("bp", "fa", "fa-block", "dfa", "dfa-rms", "dfa-rms+pen0.01", "dfa-rms@frozen", "bp@readout", "bp@last2")
 
 
 @dataclass(frozen=True)
@@ -27,11 +35,13 @@ class Method:
     """What a method name says.
 
     Args:
-        rule: One of ``RULES``.
+        rule: Name of the credit rule.
         credit_norm: ``rms`` when each sample's credit is divided by its root mean square.
         penalty: λ of the residual-branch penalty λ·‖f_l(h_l)‖².
         train_last: How many of the last blocks train; ``all`` for every block.
         train_embedding: False only for ``@readout``.
+        options: Options of the rule that differ from their defaults.
+        fixed_feedback: Whether the rule's state stays at its start.
     """
 
     rule: str
@@ -39,12 +49,17 @@ class Method:
     penalty: float = 0.0
     train_last: TrainLast = "all"
     train_embedding: bool = True
+    options: Mapping[str, Option] = field(default_factory=dict, hash=False)
+    fixed_feedback: bool = False
 
     def __str__(self) -> str:
-        name = self.rule + ("-rms" if self.credit_norm == "rms" else "")
+        name = self.rule
+        if self.options:
+            name += f"({','.join(f'{key}={option_text(value)}' for key, value in sorted(self.options.items()))})"
+        name += "-rms" if self.credit_norm == "rms" else ""
         if self.penalty:
-            short = f"{self.penalty:g}"
-            name += f"+pen{short if float(short) == self.penalty else repr(self.penalty)}"
+            name += f"+pen{option_text(float(self.penalty))}"
+        name += "@fixed-feedback" if self.fixed_feedback else ""
         if not self.train_embedding:
             return name + "@readout"
         if self.train_last == "all":
@@ -52,30 +67,71 @@ class Method:
         return name + ("@frozen" if self.train_last == 0 else f"@last{self.train_last}")
 
 
+def option_text(value: Option) -> str:
+    """An option's value as a method name writes it.
+
+    Args:
+        value: The value.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
 def parse_method(name: str) -> Method:
-    """Read a method name.
+    """Read a method name; whether its rule exists is for whoever builds the rule to say.
 
     Args:
         name: For example ``dfa-rms+pen0.01@frozen``.
     """
     match = _PATTERN.fullmatch(name.strip())
     if match is None:
-        raise BadInput(
-            f"method {name!r} is not of the form RULE[-rms][+penλ][@frozen|@readout|@lastK]; "
-            f"{did_you_mean(name, _EXAMPLES)}"
-        )
-    rule = match["rule"]
-    if rule not in RULES:
-        raise BadInput(f"unknown rule {rule!r} in method {name!r}; {did_you_mean(rule, (*RULES, 'dfa-rms'))}")
-    if match["rms"] and rule != "dfa":
-        raise BadInput(f"method {name!r}: -rms is defined for dfa only; write 'dfa-rms' or drop -rms")
+        raise BadInput(f"method {name!r} is not of the form {GRAMMAR}; {did_you_mean(name, _EXAMPLES)}")
+    rule, former = FORMER.get(match["rule"], (match["rule"], {}))
     return Method(
         rule=rule,
         credit_norm="rms" if match["rms"] else "none",
         penalty=_penalty(match["penalty"], name),
         train_last=_train_last(match["train"], match["last"]),
         train_embedding=match["train"] != "readout",
+        options={**former, **_options(match["options"], name)},
+        fixed_feedback=match["fixed"] is not None,
     )
+
+
+def split_methods(text: str) -> list[str]:
+    """Methods separated by commas; a comma between parentheses belongs to its method.
+
+    Args:
+        text: For example ``bp,kp(decay=0.1,mode=x)@frozen``.
+    """
+    return [part.strip() for part in re.split(r",(?![^()]*\))", text)]
+
+
+def _options(text: str | None, name: str) -> dict[str, Option]:
+    found: dict[str, Option] = {}
+    for part in text.split(",") if text is not None else ():
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key.isidentifier() or not _VALUE.fullmatch(value):
+            raise BadInput(f"method {name!r}: wanted option=value between the parentheses, got {part.strip()!r}")
+        if key in found:
+            raise BadInput(f"method {name!r}: option {key} is given twice; give it once")
+        found[key] = _literal(value)
+    return found
+
+
+def _literal(text: str) -> Option:
+    """A boolean, a whole number or a number where the text is one; a rule then takes it as the type it wants."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            value = kind(text)
+            return value if math.isfinite(value) else text
+    return text
 
 
 def _penalty(text: str | None, name: str) -> float:
@@ -94,6 +150,3 @@ def _train_last(train: str | None, last: str | None) -> TrainLast:
     if train is None:
         return "all"
     return int(last) if last is not None else 0
-
-
-_EXAMPLES = (*RULES, "dfa-rms", "dfa-rms+pen0.01", "dfa-rms@frozen", "bp@readout", "bp@last2")

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from creditscope.records.rule_card import RuleCard
 from creditscope.records.spec import Frozen, RunSpec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Number = float | None
 Numbers = list[float | None]
@@ -101,11 +102,13 @@ class Movement(Frozen):
         weights: Value by parameter name.
         blocks: Parameter names of the weight matrices of each block.
         trainable: Whether each block trains.
+        feedback: Value of each matrix that a learning rule keeps in its state; None where nothing of it learns.
     """
 
     weights: dict[str, Number]
     blocks: list[list[str]]
     trainable: list[bool]
+    feedback: dict[str, Number] | None = None
 
 
 class Fidelity(Frozen):
@@ -310,6 +313,7 @@ class HeaderRow(Frozen):
     Args:
         schema_version: Version of these rows.
         spec: The run.
+        rule: The credit rule in its own words.
         exact: Whether the credit at each state is exact by construction.
         blocks: Names of the blocks, in order.
         parameters: Number of trainable and frozen parameters together.
@@ -324,6 +328,7 @@ class HeaderRow(Frozen):
     kind: Literal["header"] = "header"
     schema_version: int = SCHEMA_VERSION
     spec: RunSpec
+    rule: RuleCard | None = None
     exact: list[bool] | None = None
     blocks: list[str] | None = None
     parameters: int | None = None

@@ -2,18 +2,24 @@
 
 import hashlib
 import json
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
     model_serializer,
     model_validator,
 )
 
-from creditscope.records.method import RULES, CreditNorm, Method, TrainLast, parse_method
+from creditscope.records.method import FORMER, RULE_NAME, CreditNorm, Method, TrainLast, parse_method
 
 
 class Frozen(BaseModel):
@@ -86,7 +92,8 @@ class ProbeSpec(Frozen):
         batch: Probe batch size.
         reduction: ``sum``: gradients are per sample; ``mean``: divided by the probe batch.
         mode: The module mode while measuring.
-        dear: Epochs at which the expensive set is measured besides the last; None: the protocol's list.
+        epochs: Epochs at which the expensive set is measured besides the last; None: the protocol's list. Logs of
+            version 1 call it ``dear``.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
     """
@@ -95,13 +102,14 @@ class ProbeSpec(Frozen):
     batch: int | None = Field(default=128, gt=0)
     reduction: Literal["sum", "mean"] | None = "sum"
     mode: Literal["eval", "train"] | None = "eval"
-    dear: tuple[int, ...] | None = None
+    epochs: tuple[int, ...] | None = Field(default=None, validation_alias=AliasChoices("epochs", "dear"))
     redraws: int = Field(default=999, ge=0)
     directions: int = Field(default=32, ge=0)
 
 
-# What even a run of the engine may lack.
-_NOT_ALWAYS = ("injection", "feedback", "width", "terminal_ln", "classes", "recipe")
+# Fields that logs of version 1 do not have, and then what else even a run of the engine may lack.
+_LATER = ("recipe", "options", "fixed_feedback")
+_NOT_ALWAYS = ("injection", "feedback", "width", "terminal_ln", "classes", *_LATER)
 
 
 class RunSpec(Frozen):
@@ -115,7 +123,9 @@ class RunSpec(Frozen):
         view: How a state becomes one vector per sample: ``flat`` for vectors, ``cls``, ``mean`` or ``all`` for tokens.
         data: The data set.
         classes: Number of classes C.
-        rule: One of ``RULES`` for our engine; any name in a log from elsewhere.
+        rule: Name of the credit rule; any text in a log from elsewhere.
+        options: Options of the rule that differ from their defaults; None: none does.
+        fixed_feedback: True where a state that would learn stays at its start; None: it does as the rule says.
         credit_norm: ``rms`` when each sample's credit is divided by its RMS.
         penalty: λ of the residual-branch penalty.
         train_last: How many of the last blocks train.
@@ -162,20 +172,31 @@ class RunSpec(Frozen):
     feedback: FeedbackSpec | None = None
     probe: ProbeSpec | None = None
     recipe: dict[str, str] | None = None
+    options: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] | None = Field(default=None, min_length=1)
+    fixed_feedback: Literal[True] | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.rule, self.credit_norm, self.penalty, self.train_last, self.seed, self.model, self.epochs))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_names(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("rule") in FORMER:
+            rule, options = FORMER[data["rule"]]
+            return {**data, "rule": rule, "options": options}
+        return data
 
     @model_validator(mode="after")
     def _engine_runs_are_complete(self) -> Self:
         if self.origin != "engine":
             return self
-        if self.rule not in RULES:
-            raise ValueError(f"rule {self.rule!r} is not one of {', '.join(RULES)}")
+        if not RULE_NAME.fullmatch(self.rule):
+            raise ValueError(f"rule {self.rule!r}: wanted lower-case letters, digits and dashes")
         unknown = [name for name in type(self).model_fields if getattr(self, name) is None and name not in _NOT_ALWAYS]
         if unknown:
             raise ValueError(f"a run of the engine must know {', '.join(unknown)}")
         if isinstance(self.train_last, int) and self.depth is not None and not 0 <= self.train_last <= self.depth:
             raise ValueError(f"@last{self.train_last}: wanted 0 to {self.depth} blocks, the model's depth")
-        if self.credit_norm == "rms" and self.rule != "dfa":
-            raise ValueError(f"credit_norm rms is defined for dfa only, got rule {self.rule}")
         if not self.train_embedding and self.train_last != 0:
             raise ValueError(f"an embedding is frozen only with every block, got train_last {self.train_last}")
         return self
@@ -189,6 +210,8 @@ class RunSpec(Frozen):
             penalty=self.penalty or 0.0,
             train_last="all" if self.train_last is None or self.train_last == self.depth else self.train_last,
             train_embedding=self.train_embedding is not False,
+            options=self.options or {},
+            fixed_feedback=self.fixed_feedback is True,
         )
         return str(known)
 
@@ -200,7 +223,12 @@ class RunSpec(Frozen):
     @property
     def run_id(self) -> str:
         """The file stem of the run: method, seed and a hash of everything that defines it."""
-        return f"{self.method}-s{self.seed}-{digest(self._identity())[:8]}"
+        method = self.method
+        for former, (rule, options) in FORMER.items():
+            head = str(Method(rule, options=options))
+            method = former + method.removeprefix(head) if method.startswith(head) else method
+        stem = re.sub(r"\(([^)]*)\)", r".\1", method)  # parentheses mean something to a shell
+        return f"{stem}-s{self.seed}-{digest(self._identity())[:8]}"
 
     @property
     def stack_key(self) -> str:
@@ -237,10 +265,10 @@ class RunSpec(Frozen):
         return getattr(self, name) is not None or name in (self.recipe or {})
 
     @model_serializer(mode="wrap")
-    def _as_before_there_were_recipes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         dump: dict[str, Any] = handler(self)
         # So a run without one keeps its log, its names and its keys.
-        return {key: value for key, value in dump.items() if key != "recipe" or value is not None}
+        return {key: value for key, value in dump.items() if key not in _LATER or value is not None}
 
     def _identity(self) -> dict[str, Any]:
         dump = self.model_dump(mode="json")
@@ -251,17 +279,23 @@ class RunSpec(Frozen):
             dump["feedback"] |= {"seed": None, "hash": None}
         if dump["train_last"] == self.depth:
             dump["train_last"] = "all"
+        # As version 1 spelt it: a run keeps its file name and its keys for ever.
+        if dump["probe"] is not None:
+            dump["probe"]["dear"] = dump["probe"].pop("epochs")
+        for former, (rule, options) in FORMER.items():
+            if (dump["rule"], dump.get("options")) == (rule, options):
+                dump = {key: value for key, value in dump.items() if key != "options"} | {"rule": former}
         return dump
 
 
-def engine_spec(method: str, **fields: Any) -> RunSpec:
-    """Build the spec of a run for our engine from a method name and the remaining fields.
+def engine_spec(method: str | Method, **fields: Any) -> RunSpec:
+    """Build the spec of a run for our engine from a method and the remaining fields.
 
     Args:
-        method: For example ``dfa-rms+pen0.01``.
+        method: For example ``dfa-rms+pen0.01``, or such a name as it was read.
         fields: Other fields of ``RunSpec``.
     """
-    parsed = parse_method(method)
+    parsed = parse_method(method) if isinstance(method, str) else method
     return RunSpec(
         origin="engine",
         rule=parsed.rule,
@@ -269,6 +303,8 @@ def engine_spec(method: str, **fields: Any) -> RunSpec:
         penalty=parsed.penalty,
         train_last=parsed.train_last,
         train_embedding=parsed.train_embedding,
+        options=dict(parsed.options) or None,
+        fixed_feedback=parsed.fixed_feedback or None,
         **fields,
     )
 

@@ -1,33 +1,22 @@
-"""Credit rules, one a file. A rule knows blocks and credit; it knows nothing of runs."""
+"""Credit rules, one a file. A rule knows blocks and credit; it knows nothing of other runs.
 
-from creditscope.blocks import CreditRule
-from creditscope.errors import BadInput, did_you_mean
-from creditscope.records.method import RULES, CreditNorm
-from creditscope.rules.backprop import Backprop
-from creditscope.rules.block_feedback import BlockFeedback
-from creditscope.rules.direct_feedback import DirectFeedback
-from creditscope.rules.feedback_alignment import FeedbackAlignment
+Importing this package loads none of them: ``--help`` lists their names alone.
+"""
 
+from typing import TYPE_CHECKING
 
-def build_rule(rule: str, credit_norm: CreditNorm = "none") -> CreditRule:
-    """The rule of a method name.
+from creditscope.registry import Registry
 
-    Args:
-        rule: One of ``RULES``.
-        credit_norm: ``rms`` for dfa-rms.
-    """
-    rules: dict[str, CreditRule] = {
-        "bp": Backprop(),
-        "fa": FeedbackAlignment(),
-        "fa-exact-head": FeedbackAlignment(exact_head=True),
-        "fa-block": BlockFeedback(),
-        "dfa": DirectFeedback(credit_norm),
-    }
-    if rule not in rules:
-        raise BadInput(f"unknown rule {rule!r}; {did_you_mean(rule, RULES)}")
-    if credit_norm == "rms" and rule != "dfa":
-        raise BadInput(f"credit_norm 'rms' is defined for dfa only, got rule {rule!r}; use 'none'")
-    return rules[rule]
+if TYPE_CHECKING:
+    from creditscope.blocks import CreditRule as CreditRule
 
-
-__all__ = ["Backprop", "BlockFeedback", "CreditRule", "DirectFeedback", "FeedbackAlignment", "build_rule"]
+RULES = Registry(
+    "rule",
+    "creditscope.rules",
+    {
+        "bp": "creditscope.rules.backprop:Backprop",
+        "fa": "creditscope.rules.feedback_alignment:FeedbackAlignment",
+        "fa-block": "creditscope.rules.block_feedback:BlockFeedback",
+        "dfa": "creditscope.rules.direct_feedback:DirectFeedback",
+    },
+)

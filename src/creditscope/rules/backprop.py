@@ -1,47 +1,41 @@
 """Backprop, the reference."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 from torch.func import vjp
 
-from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Spread, Task, observe
-from creditscope.records import FeedbackSpec
-from creditscope.rules.block_rule import penalty_signal
+from creditscope.blocks import Batch, CreditRule, Params, RuleState, Step, Task, observe
+from creditscope.records.rule_card import Sketch
 
 
 @dataclass(frozen=True)
 class Backprop(CreditRule):
     """c_l = g_l, the true gradient (Rumelhart, Hinton & Williams 1986). A penalty joins the global loss."""
 
-    @property
-    def injection(self) -> str:
-        """Where the credit enters."""
-        return "exact gradient at the logits, carried back through every block"
+    name = "bp"
+    family = "signal"
+    formula = "c_l = g_l: the true gradient, carried back exactly"
+    paper = "Rumelhart, Hinton & Williams 1986"
+    injection = "exact gradient at the logits, carried back through every block"
+    sketch = Sketch(text="exact gradient, block to block", route="chain")
+    penalty = "global"
 
-    @property
-    def feedback_spec(self) -> FeedbackSpec:
-        """No feedback."""
-        return FeedbackSpec()
+    def step(
+        self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str
+    ) -> Step:
+        """The gradient of the mean loss; a penalty of the task adds its own on the way back."""
 
-    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
-        """No feedback to draw."""
-        return {}
+        def run(params: dict[str, Tensor]) -> tuple[Tensor, Mapping[str, Tensor]]:
+            seen = task.forward(params, batch.x)
+            return seen.logits, seen.buffers
 
-    def assign(self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor | None) -> Credit:
-        """The gradient of mean loss (+ λ·Σ_l mean ‖f_l‖²)."""
+        logits, pullback, buffers = vjp(run, dict(params), has_aux=True)  # type: ignore[misc]
+        grads = pullback(task.error(logits, batch.y) / len(batch.x))[0]
+        return Step(task.loss(logits, batch.y), grads, buffers=buffers)
 
-        def run(params: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
-            seen = task.blocks.forward({**task.buffers, **params}, batch.x)
-            return seen.logits, seen.branches if penalty is not None else ()
-
-        (logits, branches), pullback = vjp(run, dict(params))  # type: ignore[misc]
-        n = len(batch.x)
-        contain = tuple(penalty_signal(f, penalty) / n for f in branches) if penalty is not None else ()
-        grads = pullback((task.error(logits, batch.y) / n, contain))[0]
-        return Credit(task.loss(logits, batch.y), grads)
-
-    def deliver(self, task: Task, params: Params, feedback: Feedback, batch: Batch) -> tuple[Tensor, ...]:
+    def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
         """The true gradient at every state."""
         return observe(task, params, None, {}, batch).references
 

@@ -1,75 +1,102 @@
 """Block rules: a signal per state, and a local vector–Jacobian product inside each block."""
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 from torch.func import vjp
 
-from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Task
-from creditscope.blocks.rule import input_gradient
+from creditscope.blocks import Batch, FeedbackRule, Params, RuleState, Step, Task
+
+RMS_EPS = 1e-6
 
 
-class BlockRule(CreditRule):
+class BlockRule(FeedbackRule):
     """Block l minimises mean_batch ⟨f_l(stopgrad h_l), c_{l+1}⟩; head and out_ln get their exact gradient.
 
-    A subclass says only which signal c_0..c_L it delivers.
+    A subclass says only which signal c_0..c_L it delivers, and from which feedback.
     """
+
+    family = "signal"
+    penalty = "local"
+    detaches = True
+    normalisable = True
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if "deliver" in vars(cls) and "deliver_observed" not in vars(cls):
+            # One that delivers in a way of its own is asked for just that.
+            cls.deliver_observed = FeedbackRule.deliver_observed  # type: ignore[method-assign]
 
     @abstractmethod
     def signals(
-        self, task: Task, params: Params, feedback: Feedback, error: Tensor, top: Tensor, batch: Batch
+        self, task: Task, params: Params, state: RuleState, error: Tensor, top: Tensor, batch: Batch
     ) -> tuple[Tensor, ...]:
-        """The credit c_0..c_L per sample, sum-reduced.
+        """The credit c_0..c_L per sample, sum-reduced; a size of 1 stands for "the same for all" along that axis.
 
         Args:
             task: What is trained.
             params: Parameters now.
-            feedback: As ``init`` drew it.
+            state: The rule's state now.
             error: e per sample.
             top: h_L.
             batch: The batch.
         """
 
-    def assign(self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor | None) -> Credit:
-        """One cut forward pass, then one pullback of (c_0..c_L, e) through the pieces."""
+    def step(
+        self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str
+    ) -> Step:
+        """One detached forward pass, then one pullback of (c_0..c_L, e) through the pieces."""
 
-        def run(params: dict[str, Tensor]) -> tuple[tuple[tuple[Tensor, ...], Tensor], tuple[Tensor, ...]]:
-            seen = task.blocks.forward({**task.buffers, **params}, batch.x, detach=True)
-            return (seen.states, seen.logits), seen.branches
+        def run(params: dict[str, Tensor]) -> tuple[tuple[tuple[Tensor, ...], Tensor], Mapping[str, Tensor]]:
+            seen = task.forward(params, batch.x, detach=True)
+            return (seen.states, seen.logits), seen.buffers
 
-        (states, logits), pullback, branches = vjp(run, dict(params), has_aux=True)  # type: ignore[misc]
+        (states, logits), pullback, buffers = vjp(run, dict(params), has_aux=True)  # type: ignore[misc]
         error = task.error(logits, batch.y)
-        signals = list(self.signals(task, params, feedback, error, states[-1], batch))
-        if penalty is not None:
-            # The local gradient of λ·‖f_l‖² reaches block l where its credit does: at its output.
-            for level, f in enumerate(branches):
-                signals[level + 1] = signals[level + 1] + penalty_signal(f, penalty)
+        signals = self._handed_out(task, params, state, error, states[-1], batch)
         n = len(batch.x)
-        grads = pullback((tuple(c / n for c in signals), error / n))[0]
-        return Credit(task.loss(logits, batch.y), grads)
+        arriving = tuple((c / n).expand_as(h) for c, h in zip(signals, states, strict=True))
+        return Step(task.loss(logits, batch.y), pullback((arriving, error / n))[0], buffers=buffers)
 
-    def deliver(self, task: Task, params: Params, feedback: Feedback, batch: Batch) -> tuple[Tensor, ...]:
+    def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
         """The signals, from a plain forward pass."""
-        seen = task.blocks.forward({**task.buffers, **params}, batch.x)
-        return self.signals(task, params, feedback, task.error(seen.logits, batch.y), seen.states[-1], batch)
+        seen = task.forward(params, batch.x)
+        error = task.error(seen.logits, batch.y)
+        return self._at_states(task, params, state, error, seen.states[-1], batch)
 
     def deliver_observed(
-        self, task: Task, params: Params, feedback: Feedback, batch: Batch, top: Tensor, error: Tensor
+        self, task: Task, params: Params, state: RuleState, batch: Batch, top: Tensor, error: Tensor
     ) -> tuple[Tensor, ...]:
-        """The signals alone, but for a rule that delivers in a way of its own."""
-        if type(self).deliver is not BlockRule.deliver:
-            return self.deliver(task, params, feedback, batch)
-        return self.signals(task, params, feedback, error, top, batch)
+        """The signals alone."""
+        return self._at_states(task, params, state, error, top, batch)
+
+    def _at_states(
+        self, task: Task, params: Params, state: RuleState, error: Tensor, top: Tensor, batch: Batch
+    ) -> tuple[Tensor, ...]:
+        signals = self._handed_out(task, params, state, error, top, batch)
+        return tuple(c.expand(len(batch.x), *shape) for c, shape in zip(signals, task.shapes, strict=True))
+
+    def _handed_out(
+        self, task: Task, params: Params, state: RuleState, error: Tensor, top: Tensor, batch: Batch
+    ) -> tuple[Tensor, ...]:
+        signals = self.signals(task, params, state, error, top, batch)
+        return normalised(signals) if task.normalise else signals
 
 
-def top_gradient(task: Task, params: Params, top: Tensor, batch: Batch) -> Tensor:
-    """g_L per sample: the exact gradient at the last state, through out_ln and head alone."""
-    full = {**task.buffers, **params}
-    depth = task.blocks.depth
-    return input_gradient(lambda h: task.loss(task.blocks.tail(full, depth, h, batch.x), batch.y), top.detach())
+def normalised(signals: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Each sample's signal over its root mean square: those of one shape together, one that serves two states once.
 
-
-def penalty_signal(branch: Tensor, penalty: Tensor) -> Tensor:
-    """∂/∂f of λ·‖f‖² per sample, summed over features and averaged over tokens where there are any."""
-    tokens = branch.shape[1] if branch.ndim == 3 else 1
-    return branch.detach() * (2 * penalty / tokens)
+    Args:
+        signals: Per state, first axis samples.
+    """
+    each = {id(c): c for c in signals}
+    scaled: dict[int, Tensor] = {}
+    for shape in {c.shape: None for c in each.values()}:
+        keys = [key for key, c in each.items() if c.shape == shape]
+        stacked = torch.stack([each[key] for key in keys])
+        rms = stacked.square().mean(tuple(range(2, stacked.ndim)), keepdim=True).sqrt()
+        scaled |= dict(zip(keys, (stacked / (rms + RMS_EPS)).unbind(), strict=True))
+    return tuple(scaled[id(c)] for c in signals)

@@ -1,7 +1,7 @@
 """Feedback alignment: every linear map sends its error back through a fixed random matrix instead of its weight."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
-from creditscope.blocks import Batch, Credit, CreditRule, Feedback, Params, Spread, Task
+from creditscope.blocks import Batch, FeedbackInit, FeedbackRule, Params, RuleState, Step, Task
 from creditscope.blocks.observe import zero_taps
 from creditscope.blocks.partition import Blocks, hooks
 from creditscope.errors import BadInput
 from creditscope.records import FeedbackSpec
-from creditscope.rules.block_rule import penalty_signal
+from creditscope.records.rule_card import Sketch
 from creditscope.rules.linear_maps import linear_maps
 
 
 @dataclass(frozen=True)
-class FeedbackAlignment(CreditRule):
+class FeedbackAlignment(FeedbackRule):
     """δ_in = δ_out·B in place of δ_out·W, B fixed and drawn with W's initial spread (Lillicrap et al. 2016).
 
     The backward weight is swapped by a carrier on the unmodified module: the map sees stopgrad(x), and beside it
@@ -33,6 +33,18 @@ class FeedbackAlignment(CreditRule):
 
     exact_head: bool = False
 
+    name = "fa"
+    family = "signal"
+    paper = "Lillicrap et al. 2016"
+    penalty = "local"
+    feedback_spec = FeedbackSpec(dist="normal", scale="standard deviation of each weight at initialisation")
+
+    @property
+    def formula(self) -> str:
+        """The rule in one line."""
+        but = " but the head's" if self.exact_head else ""
+        return f"the backward pass of BP with every weight W{but} replaced by a fixed random B of its shape"
+
     @property
     def injection(self) -> str:
         """Where the credit enters."""
@@ -40,52 +52,47 @@ class FeedbackAlignment(CreditRule):
         return f"gradient at the logits, back through {head} and a fixed random matrix per linear map"
 
     @property
-    def feedback_spec(self) -> FeedbackSpec:
-        """One matrix per linear map."""
-        return FeedbackSpec(dist="normal", scale="standard deviation of each weight at initialisation")
+    def sketch(self) -> Sketch:
+        """Random from the head on, or below it."""
+        if self.exact_head:
+            text = "exact through the head, then random backward weights"
+            return Sketch(text=text, route="chain", random=("block",))
+        text = "random backward weight in every linear map, head included"
+        return Sketch(text=text, route="chain", random=("head", "norm", "block"))
 
-    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
+    def feedback_inits(self, task: Task, params: Params) -> dict[str, FeedbackInit]:
         """One matrix per linear map that has something trainable before it."""
         return {
-            f"B.{name}": Spread(tuple(weight.shape), _spread(name, weight))
+            f"B.{name}": FeedbackInit(tuple(weight.shape), _spread(name, weight))
             for name, weight, after_blocks in linear_maps(task, params)
             if not (self.exact_head and after_blocks)
         }
 
-    def assign(self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor | None) -> Credit:
-        """The gradient of the mean loss through the carriers, plus the penalty's local one."""
+    def backward(self, task: Task, state: RuleState) -> AbstractContextManager[None]:
+        """Through the carriers."""
+        return carriers(task.blocks, state)
 
-        def run(params: dict[str, Tensor]) -> Tensor:
-            return task.blocks.forward({**task.buffers, **params}, batch.x).logits
+    def step(
+        self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str
+    ) -> Step:
+        """The gradient of the mean loss through the carriers."""
 
-        n = len(batch.x)
-        with carriers(task.blocks, feedback):
-            logits, pullback = vjp(run, dict(params))  # type: ignore[misc]
-        grads = pullback(task.error(logits, batch.y) / n)[0]
-        if penalty is not None:
-            local = self._penalty_grads(task, params, feedback, batch, penalty)
-            grads = {name: grad + local[name] for name, grad in grads.items()}
-        return Credit(task.loss(logits, batch.y), grads)
+        def run(params: dict[str, Tensor]) -> tuple[Tensor, Mapping[str, Tensor]]:
+            seen = task.forward(params, batch.x)
+            return seen.logits, seen.buffers
 
-    def _penalty_grads(
-        self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor
-    ) -> dict[str, Tensor]:
-        def run(params: dict[str, Tensor]) -> tuple[Tensor, ...]:
-            return task.blocks.forward({**task.buffers, **params}, batch.x, detach=True).branches
+        with self.backward(task, state):
+            logits, pullback, buffers = vjp(run, dict(params), has_aux=True)  # type: ignore[misc]
+        grads = pullback(task.error(logits, batch.y) / len(batch.x))[0]
+        return Step(task.loss(logits, batch.y), grads, buffers=buffers)
 
-        with carriers(task.blocks, feedback):
-            branches, pullback = vjp(run, dict(params))  # type: ignore[misc]
-        signals = tuple(penalty_signal(f, penalty) / len(batch.x) for f in branches)
-        return pullback(signals)[0]  # type: ignore[no-any-return]
-
-    def deliver(self, task: Task, params: Params, feedback: Feedback, batch: Batch) -> tuple[Tensor, ...]:
+    def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
         """What arrives at each state when the error is carried back."""
 
         def run(taps: dict[int, Tensor]) -> Tensor:
-            logits = task.blocks.forward({**task.buffers, **params}, batch.x, taps=taps).logits
-            return task.loss(logits, batch.y)
+            return task.loss(task.forward(params, batch.x, taps=taps).logits, batch.y)
 
-        with carriers(task.blocks, feedback):
+        with self.backward(task, state):
             loss, pullback = vjp(run, zero_taps(task, batch.x, params))  # type: ignore[misc]
         signals = pullback(torch.ones_like(loss))[0]
         return tuple(signals[level] for level in range(task.blocks.depth + 1))
@@ -107,7 +114,7 @@ def _spread(name: str, weight: Tensor) -> float:
 
 
 @contextmanager
-def carriers(blocks: Blocks, feedback: Feedback) -> Iterator[None]:
+def carriers(blocks: Blocks, feedback: Mapping[str, Tensor]) -> Iterator[None]:
     """While open, linear maps named in the feedback send their error back through it.
 
     Args:

@@ -64,7 +64,7 @@ def linear_maps(task: Task, params: Params) -> list[LinearMap]:
             if isinstance(module, _MAPS):
                 handles.append(module.register_forward_pre_hook(seen(name)))
         handles.append(task.blocks.modules[-1].register_forward_hook(finish))
-        logits = functional_call(model, {**task.buffers, **live}, (x,))
+        logits = functional_call(model, {**task.buffers, **task.fixed, **live}, (x,))
     _refuse_opaque(model)
     _refuse_uncalled(model, called)
     _refuse_loose(logits, live, called)

@@ -12,11 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from creditscope.blocks import Batch, Blocks, Credit, CreditRule, Feedback, LossFn, Params, Spread, Task
+from creditscope.blocks import Batch, Blocks, CreditRule, LossFn, Params, RuleState, Step, Task
 from creditscope.blocks.partition import hooks, state_of
 from creditscope.errors import BadInput, NotMeasured, did_you_mean
-from creditscope.records import FeedbackSpec
-from creditscope.rules import build_rule
+from creditscope.rules.build import rule_named
 from creditscope.scope.inputs import call
 from creditscope.scope.restore import plain_model, spared_gradients
 from creditscope.scope.true_backward import TrueBlocks
@@ -49,7 +48,7 @@ class RuleCredit:
     """
 
     rule: CreditRule
-    feedback: Feedback
+    feedback: RuleState
 
     def deliver(self, task: Task, params: Params, batch: Batch) -> Sequence[Tensor | None]:
         """What the rule delivers."""
@@ -62,7 +61,8 @@ class RuleCredit:
             task: The cut model.
         """
         params = {name: p.detach() for name, p in task.blocks.model.named_parameters()}
-        wanted = {name: spread.shape for name, spread in self.rule.spreads(task, params).items()}
+        drawn = self.rule.init(task, params, torch.Generator())
+        wanted = {name: tuple(matrix.shape) for name, matrix in drawn.items()}
         got = {name: tuple(matrix.shape) for name, matrix in self.feedback.items()}
         odd = next((name for name in sorted({*wanted, *got}) if wanted.get(name) != got.get(name)), None)
         if odd is not None:
@@ -81,8 +81,7 @@ def rule_credit(rule: str | CreditRule, feedback: Mapping[str, Tensor] | None = 
         feedback: The run's own matrices, e.g. ``{"B.0": ..., "B.1": ...}`` for dfa; none for bp.
     """
     if isinstance(rule, str):
-        name = rule.removesuffix("-rms")
-        rule = build_rule(name, "rms" if name != rule else "none")
+        rule = rule_named(rule)
     return RuleCredit(rule, dict(feedback or {}))
 
 
@@ -220,25 +219,23 @@ class AdapterRule(CreditRule):
     adapter: CreditAdapter
     states: tuple[bool, ...]
 
+    name = "adapter"
+    family = "signal"
+    formula = "as the adapter says"
+    paper = "not stated"
+
     @property
     def injection(self) -> str:
         """Where the credit enters."""
         return f"as {type(self.adapter).__name__} says"
 
-    @property
-    def feedback_spec(self) -> FeedbackSpec:
-        """Nothing is known of it."""
-        return FeedbackSpec()
-
-    def spreads(self, task: Task, params: Params) -> dict[str, Spread]:
-        """No matrices of ours."""
-        return {}
-
-    def assign(self, task: Task, params: Params, feedback: Feedback, batch: Batch, penalty: Tensor | None) -> Credit:
+    def step(
+        self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str
+    ) -> Step:
         """An adapter writes no parameter gradients."""
         raise NotMeasured("parameter gradients: a credit adapter delivers signals, no parameter gradients")
 
-    def deliver(self, task: Task, params: Params, feedback: Feedback, batch: Batch) -> tuple[Tensor, ...]:
+    def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
         """The adapter's signals, each checked; NaN, which reads as not measured, where it knows none."""
         signals = self.adapter.deliver(task, params, batch)
         shapes = [(len(batch.x), *shape) for shape in task.shapes]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from creditscope.blocks import Batch, CreditRule, Feedback, Params, Snapshot, Task
+from creditscope.blocks import Batch, CreditRule, Params, RuleState, Snapshot, Task
 from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput
 from creditscope.probes.functional.movement import movements
@@ -193,7 +193,7 @@ class Subject:
             params={name: p.detach() for name, p in named},
             init=init,
             rule=self.rule,
-            feedback=self._feedback(),
+            state=self._state(),
             probe=self.data.probe,
             batch=PROBE_BATCH,
             view=self.view,
@@ -227,7 +227,7 @@ class Subject:
             logits = [call(self.model, self.cut.inputs(x)) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)]
         return torch.cat(logits).argmax(-1) == self.data.test.y
 
-    def _feedback(self) -> Feedback:
+    def _state(self) -> RuleState:
         return self.credit.feedback if isinstance(self.credit, RuleCredit) else {}
 
     def own_gradients(self, train: Batch) -> dict[str, Tensor] | None:

@@ -42,6 +42,7 @@ class TrueBlocks(Blocks):
         taps: Mapping[int, Tensor] | None = None,
         replace: Mapping[int, Tensor] | None = None,
         detach: bool = False,
+        penalty: Tensor | None = None,
     ) -> Pass:
         """As ``Blocks.forward``.
 
@@ -51,17 +52,18 @@ class TrueBlocks(Blocks):
             taps: Added to state l as it goes on.
             replace: State l is replaced by this one.
             detach: Whether each state is detached as it goes on.
+            penalty: λ of the branch penalty; None: none.
         """
         # A layer that counts its calls in a buffer: torch.func refuses to change what it did not make.
         buffers = {name: params.get(name, buffer).clone() for name, buffer in self.model.named_buffers()}
         full = {**params, **buffers}
         if detach:
             # A rule's own local pass: the detaching is ours, and so is the backward.
-            return super().forward(full, x, taps=taps, replace=replace, detach=True)
+            return super().forward(full, x, taps=taps, replace=replace, detach=True, penalty=penalty)
         # A layer that works in place must not write into a state that is used again.
         fresh = None if replace is None else {level: h.clone() for level, h in replace.items()}
         with true_backward(self.model):
-            return super().forward(full, x, taps=taps, replace=fresh)
+            return super().forward(full, x, taps=taps, replace=fresh, penalty=penalty)
 
     def run(self, params: Params, x: Tensor) -> Tensor:
         """The logits of the model itself with other parameters.

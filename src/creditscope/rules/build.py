@@ -1,0 +1,160 @@
+"""From what a run says of its rule to the rule itself, in its wrappers; what does not fit is refused by name."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from creditscope.blocks import CreditRule
+from creditscope.errors import BadInput, did_you_mean
+from creditscope.records import RunSpec
+from creditscope.records.method import RULE_NAME, Method, Option, parse_method
+from creditscope.registry import one_of_each
+from creditscope.rules import RULES
+from creditscope.rules.wrappers import FixedFeedback, Normalised
+
+RuleClass = type[CreditRule]
+# Rules that a user handed over, by name; those of packages are found without it.
+Given = Mapping[str, RuleClass]
+
+
+def given_rules(rules: Iterable[object]) -> dict[str, RuleClass]:
+    """Rules from outside by their names, each checked.
+
+    Args:
+        rules: Classes or instances of ``CreditRule``, or ``package.module:Name``.
+    """
+    classes = []
+    for rule in rules:
+        found = RULES.find(rule)
+        kind = found if isinstance(found, type) else type(found)
+        if not issubclass(kind, CreditRule):
+            raise BadInput(f"rule {rule!r}: wanted a subclass of creditscope.CreditRule, got {kind.__name__}")
+        if not isinstance(found, type) and found != kind():
+            method = Method(found.name, options=_differing(kind, found.options))
+            raise BadInput(
+                f"rule {found.name!r} was given with options of its own; write the method as {str(method)!r}"
+            )
+        classes.append(_checked(kind))
+    names = one_of_each(classes, "rule")
+    for name in names:
+        if name in RULES.names():
+            raise BadInput(f"a rule {name!r} exists already; give yours another name")
+    return names
+
+
+def rule_class(name: str, given: Given) -> RuleClass:
+    """The class of a rule.
+
+    Args:
+        name: Its name.
+        given: Rules that a user handed over.
+    """
+    if name in given:
+        return given[name]
+    if name not in RULES.names():
+        known = [*RULES.names(), *given]
+        raise BadInput(f"unknown rule {name!r}; {did_you_mean(name, known)} (your own: pass rules=[...])")
+    return _checked(RULES.find(name))
+
+
+def full_method(method: Method, given: Given) -> Method:
+    """A method with typed options, those equal to their defaults left out; refused where something cannot apply.
+
+    Args:
+        method: As read from a name.
+        given: Rules that a user handed over.
+    """
+    kind = rule_class(method.rule, given)
+    typed = _typed(kind, method.options)
+    full = dataclasses.replace(method, options=_differing(kind, typed))
+    rule = _wrapped(kind(**typed), full)
+    if method.penalty and rule.penalty == "none":
+        raise BadInput(f"method {str(full)!r}: a penalty on the branches does not apply to {rule.name}; drop +pen")
+    return full
+
+
+def rule_of(spec: RunSpec, given: Given) -> CreditRule:
+    """The rule of a run, its penalty apart.
+
+    Args:
+        spec: The run.
+        given: Rules that a user handed over.
+    """
+    kind = rule_class(spec.rule, given)
+    method = Method(spec.rule, spec.credit_norm or "none", fixed_feedback=spec.fixed_feedback is True)
+    return _wrapped(kind(**_typed(kind, spec.options or {})), method)
+
+
+def rule_named(name: str, given: Given | None = None) -> CreditRule:
+    """The rule of a method name, its penalty apart.
+
+    Args:
+        name: For example ``dfa-rms`` or ``fa(exact_head=true)``.
+        given: Rules that a user handed over.
+    """
+    method = full_method(parse_method(name), given or {})
+    return _wrapped(rule_class(method.rule, given or {})(**method.options), method)
+
+
+def _wrapped(rule: CreditRule, method: Method) -> CreditRule:
+    if method.credit_norm == "rms":
+        rule = Normalised(rule)
+    return FixedFeedback(rule) if method.fixed_feedback else rule
+
+
+def _typed(kind: RuleClass, options: Mapping[str, Option]) -> dict[str, Any]:
+    defaults = _defaults(kind)
+    found = {}
+    for name, value in options.items():
+        if name not in defaults:
+            known = did_you_mean(name, defaults) if defaults else "it has none"
+            raise BadInput(f"rule {getattr(kind, 'name', kind)} has no option {name!r}; {known}")
+        found[name] = _like(defaults[name], value, f"option {name} of rule {getattr(kind, 'name', kind)}")
+    return found
+
+
+def _like(default: Option, value: Option, what: str) -> Option:
+    """A value in the type of the default."""
+    wanted = type(default)
+    if isinstance(value, wanted) and isinstance(value, bool) == isinstance(default, bool):
+        return value
+    try:
+        if wanted is bool:
+            return {"true": True, "false": False}[str(value).lower()]
+        if not isinstance(value, bool):
+            number = wanted(value)
+            if wanted is str or float(number) == float(value):
+                return number
+    except (KeyError, ValueError, OverflowError):
+        pass
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    raise BadInput(f"{what}: wanted {names[wanted]}, got {value!r}")
+
+
+def _differing(kind: RuleClass, options: Mapping[str, Option]) -> dict[str, Option]:
+    defaults = _defaults(kind)
+    return {name: value for name, value in options.items() if value != defaults[name]}
+
+
+def _defaults(kind: RuleClass) -> dict[str, Option]:
+    found: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return found
+
+
+def _checked(kind: RuleClass) -> RuleClass:
+    """A rule's class, whose options and words are of the right kinds."""
+    name = getattr(kind, "name", None)
+    if not isinstance(name, str) or not RULE_NAME.fullmatch(name) or name.endswith("-rms"):
+        raise BadInput(
+            f"rule {kind.__name__}: wanted a class attribute name of lower-case letters, digits and dashes that does "
+            f"not end in -rms, got {name!r}"
+        )
+    if not dataclasses.is_dataclass(kind) or not kind.__dataclass_params__.frozen:
+        raise BadInput(f"rule {name!r}: make {kind.__name__} a frozen dataclass, so that nothing hides on it")
+    for field in dataclasses.fields(kind):
+        if type(field.default) not in (bool, int, float, str):
+            raise BadInput(f"rule {name!r}: option {field.name} wants a default that is a number, boolean or text")
+    missing = sorted(getattr(kind, "__abstractmethods__", ()))
+    if missing:
+        raise BadInput(f"rule {name!r}: {kind.__name__} lacks {', '.join(missing)}")
+    return kind
