@@ -15,6 +15,7 @@ from creditscope.execution.local import Quiet
 from creditscope.execution.turns import TrainContext
 from creditscope.models import ResMLP
 from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
+from creditscope.rules.build import given_rules
 
 CPU = torch.device("cpu")
 EPOCHS = 4
@@ -77,13 +78,13 @@ def context(folder, heard=None, **changes) -> TrainContext:
     return TrainContext(**(fields | changes))
 
 
-def fleet(specs, data: Dataset | None = None, factory=default_model) -> Fleet:
-    return Fleet(specs, data or features(), factory, CPU)
+def fleet(specs, data: Dataset | None = None, factory=default_model, rules=()) -> Fleet:
+    return Fleet(specs, data or features(), factory, CPU, rules=given_rules(rules))
 
 
-def trained(specs, epochs: int = EPOCHS, data: Dataset | None = None) -> tuple[Fleet, list[torch.Tensor]]:
+def trained(specs, epochs: int = EPOCHS, data: Dataset | None = None, rules=()) -> tuple[Fleet, list[torch.Tensor]]:
     """A fleet after some epochs, and the mean training losses of each."""
-    made = fleet(specs, data)
+    made = fleet(specs, data, rules=rules)
     return made, [made.train_epoch(epoch) for epoch in range(1, epochs + 1)]
 
 
@@ -104,7 +105,7 @@ def trains(name: str, run: RunSpec) -> bool:
 
 
 def rule_name(run: RunSpec) -> str:
-    return run.rule + ("-rms" if run.credit_norm == "rms" else "")
+    return ("fa-exact-head" if run.options else run.rule) + ("-rms" if run.credit_norm == "rms" else "")
 
 
 def alone(run: RunSpec, data: Dataset, feedback: dict[str, torch.Tensor], epochs: int = EPOCHS):

@@ -41,7 +41,7 @@ from creditscope.engine.step import (
 )
 from creditscope.engine.traced import Traced
 from creditscope.probes.functional.movement import movements
-from creditscope.probes.per_epoch import SampleNumbers, Summary, sample_numbers, summarise
+from creditscope.probes.per_epoch import SampleNumbers, Summary, sample_numbers, summarise, without_credit
 from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
@@ -314,6 +314,8 @@ class Fleet:
                 mapped = vmap(look, in_dims=(0, 0, 0, 0, None))
                 found.append(_joined([mapped(*stacks, b) for b in batches], -1))
         self._lanes.join()
+        if len({numbers.credit.shape[-2] for numbers in found}) > 1:
+            found = [numbers if numbers.credit.shape[-2] else without_credit(numbers) for numbers in found]
         return summarise(_joined(found, 0))
 
     def _movements(self) -> tuple[Tensor, tuple[Tensor, ...]]:

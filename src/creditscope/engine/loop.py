@@ -208,7 +208,7 @@ class FleetLoop:
         factor = schedule_factor(fleet.spec.schedule or "constant", epoch, epochs) if epoch else None
         seconds = time.monotonic() - self.measured_at
         for run in sorted(self.active):
-            spec = fleet.specs[run]
+            spec, group = fleet.specs[run], fleet.group_of(run)
             row = EpochRow(
                 epoch=epoch,
                 step=epoch * fleet.steps_per_epoch,
@@ -219,7 +219,7 @@ class FleetLoop:
                 balanced_accuracy=balanced[run],
                 movement=moved[run],
                 time_epoch=seconds,
-                **epoch_fields(summaries[run], fleet.group_of(run).exact),
+                **epoch_fields(summaries[run], group.exact, group.rule.family == "signal"),
             )
             if self._log(run, row, state, scores.correct[run]):
                 yield

@@ -106,6 +106,16 @@ class Summary(NamedTuple):
     samples: int
 
 
+def without_credit(numbers: SampleNumbers) -> SampleNumbers:
+    """The same with NaN in the place of credit: runs whose rule delivers none, beside runs whose rule does.
+
+    Args:
+        numbers: Without credit.
+    """
+    undefined = torch.full_like(numbers.reference, torch.nan)
+    return numbers._replace(credit=undefined, inner=undefined, credit_published=undefined, inner_published=undefined)
+
+
 def summarise(numbers: SampleNumbers, clamp_at: int = 128) -> Summary:
     """Sums, means and quantiles over the samples, on the numbers' own device and without waiting for it.
 
@@ -131,12 +141,13 @@ def summarise(numbers: SampleNumbers, clamp_at: int = 128) -> Summary:
     )
 
 
-def epoch_fields(summary: Summary, exact: Sequence[bool]) -> dict[str, Any]:
+def epoch_fields(summary: Summary, exact: Sequence[bool], delivers: bool = True) -> dict[str, Any]:
     """The fields of one run's epoch row that the per-epoch set fills.
 
     Args:
         summary: Of one run.
         exact: Which states' credit is exact by construction.
+        delivers: Whether the run's rule delivers credit at the states.
     """
     median = summary.hidden.median
     fields = {
@@ -147,7 +158,7 @@ def epoch_fields(summary: Summary, exact: Sequence[bool]) -> dict[str, Any]:
         "branch": summary.branch.tolist(),
         "growth": (median[1:] / median[:-1]).tolist(),
     }
-    if summary.acting.mean.numel() == 0:
+    if not delivers or summary.acting.mean.numel() == 0:
         return fields
     acting = _cosines_field(summary.acting, summary.samples, exact)
     paired = exact if all(exact) else [*(False,) * (len(exact) - 1), exact[-1]]
