@@ -11,7 +11,7 @@ from make_figures import chosen
 from page_data import DOCS, accuracy, each, growth, known, last, number, page, runs, span, stream
 
 from creditscope.protocol.audit import audit
-from creditscope.protocol.check import Ruling
+from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.present import verdict_table
 from creditscope.records import RunLog
 from creditscope.records.table import Table
