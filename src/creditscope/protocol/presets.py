@@ -16,7 +16,7 @@ from creditscope.protocol.checks.movement import MovementCheck
 from creditscope.protocol.checks.reference import ReferenceGain, ReferenceNorm
 from creditscope.protocol.checks.scale import Scale
 from creditscope.protocol.text import listed
-from creditscope.registry import Registry
+from creditscope.registry import CHECK_GROUP, Registry
 
 VERSION = "1"
 _REQUIRED: dict[str, tuple[type[Check], ...]] = {
@@ -27,7 +27,7 @@ _ADVISORY: tuple[type[Check], ...] = (DriftCheck, RepresentationCheck)
 NAMES = tuple(_REQUIRED)
 CHECKS = Registry(
     "check",
-    "creditscope.checks",
+    CHECK_GROUP,
     {check.name: f"{check.__module__}:{check.__name__}" for check in (*_REQUIRED["standard"], *_ADVISORY)},
 )
 # It stands in --set NAME=VALUE, in headings and in the addresses within a page.
