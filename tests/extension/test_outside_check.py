@@ -2,12 +2,15 @@
 
 import inspect
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from protocol import cases
 from report.cases import Page, richer, write
+from scope.nets import Net, samples
 from typer.testing import CliRunner
 
 import creditscope as cs
@@ -60,6 +63,9 @@ class Broken(Share):
 
     def measure(self, facts, row):
         raise ZeroDivisionError("float division by zero\nand more")
+
+    def extra(self, judged):
+        raise KeyError("blocks")
 
 
 def heavy(log, since=3):
@@ -242,6 +248,17 @@ def test_so_does_one_that_was_put_together_by_hand(logs):
     assert protocol_named("standard").label == "standard"
 
 
+def test_the_example_of_the_documents_runs(folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(example, "concepts", "exec"), {"__name__": "concepts"})
+    printed = capsys.readouterr().out
+    assert "bp (seeds 42, 123 and 456): trustworthy under standard with branch-share added" in printed
+    assert "branch-share passes, exact: largest ‖f‖/‖h‖ 0.9 ≤ 1 on 3 of 3 seeds" in " ".join(printed.split())
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -297,7 +314,7 @@ def test_thresholds_of_ones_own_reach_it(logs, protocol):
 # --- a check that fails ---------------------------------------------------------------------------------------------
 
 
-def test_a_check_that_raises_is_not_measured_and_the_others_go_on(logs):
+def test_a_check_that_raises_is_not_measured_and_the_others_go_on(logs, tmp_path):
     audit = cs.audit(logs, protocol_named("standard").with_checks([Broken, Share]))
     for cell in audit.claims:
         outcomes = {outcome.name: outcome for outcome in cell.outcomes}
@@ -305,6 +322,8 @@ def test_a_check_that_raises_is_not_measured_and_the_others_go_on(logs):
         assert outcomes["broken"].reason == "the check failed: ZeroDivisionError: float division by zero"
         assert all(o.ruling is not Ruling.NOT_MEASURED for o in outcomes.values() if o.name != "broken")
     assert {str(cell.verdict.kind) for cell in audit.claims} == {"incomplete", "walked back"}
+    page = Page(write_report(logs, tmp_path / "r.html", audit.protocol).read_text(encoding="utf-8"))
+    assert "the check's own table failed: KeyError: 'blocks'" in page.text
 
 
 def test_a_check_that_answers_nothing_is_not_measured(logs):
@@ -350,6 +369,19 @@ def test_a_check_that_fails_never_ends_the_training():
     monitor = cs.Monitor(protocol_named("standard").with_checks([Broken]))
     assert feed(monitor, cases.run()) == []
     assert "broken failed at epoch 1: ZeroDivisionError" in monitor.problems[1]
+
+
+def test_watching_a_model_raises_its_alert():
+    x, y = samples()
+    protocol = protocol_named("standard").with_checks([Share(0.0)])
+    heard = []
+    with cs.watch(
+        Net(), probe=(x, y), budget=1.0, on_alert=heard.append, protocol=protocol, redraws=19, directions=1
+    ) as scope:
+        scope.epoch()
+    assert "share" in {alert.check for alert in heard}
+    assert scope.audit().protocol == protocol
+    assert scope.audit(protocol="published").protocol.label == "published"
 
 
 # --- the command line -----------------------------------------------------------------------------------------------

@@ -181,8 +181,16 @@ def _section(check: Check, required: bool, names: Names) -> CheckSection:
         numbers=_numbers(found, names),
         readings=readings,
         fires=any(outcome.ruling is Ruling.FIRES for _, outcome in found),
-        extra=check.extra([(names.full(named), named.judged.cell, outcome) for named, outcome in found]),
+        extra=_extra(check, found, names),
     )
+
+
+def _extra(check: Check, found: list[tuple[Named, Outcome]], names: Names) -> Table | None:
+    try:
+        return check.extra([(names.full(named), named.judged.cell, outcome) for named, outcome in found])
+    except Exception as error:  # one check's table must not cost the page
+        said = f"the check's own table failed: {type(error).__name__}: {error}"
+        return Table(("note",), ((said,),), title="Further numbers")
 
 
 def _numbers(outcomes: list[tuple[Named, Outcome]], names: Names) -> Table:

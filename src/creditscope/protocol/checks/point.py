@@ -68,6 +68,8 @@ class PointCheck(Check, Generic[RowT]):
             evidence = Evidence(evidence.value, evidence.low, evidence.high, Grade.PROXY, (*evidence.notes, stale))
         ruling = evidence.ruling(self.threshold, self.side)
         history = History.of(((row.epoch, self.fires(facts, row)) for row in rows), self.in_a_row)
+        if row is not None and ruling is Ruling.FIRES and history.first is None:
+            history = History(first=row.epoch)
         return SeedOutcome(run.spec.seed, run.name, row.epoch if row else None, ruling, evidence, history)
 
     @final
