@@ -75,7 +75,7 @@ class TrainDisplay:
         """
         if mode not in ("alert", "stop"):
             raise BadInput(f"--monitor {mode}: wanted alert or stop")
-        monitor = Monitor(protocol, mode="stop" if mode == "stop" else "alert")
+        monitor = Monitor(protocol, mode="stop" if mode == "stop" else "alert", on_problem=self.note)
 
         def on_row(header: HeaderRow, row: EpochRow | ProbeRow | EndRow) -> str | None:
             alerts = monitor.on_row(header, row)

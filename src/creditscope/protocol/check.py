@@ -144,6 +144,8 @@ class Check(ABC):
     unit: ClassVar[str] = ""
     # Whether the unit stands behind a number that is shown: "3 pp" does, "0.2 cosine" does not.
     shows_unit: ClassVar[bool] = True
+    # Whether a value is compared with the threshold by their difference; else by their ratio.
+    by_difference: ClassVar[bool] = False
     title: ClassVar[str] = ""
     question: ClassVar[str] = ""
     healthy: ClassVar[str] = ""
@@ -188,15 +190,20 @@ class Check(ABC):
         return f"{self.in_a_row} rows in a row" if fires and self.in_a_row > 1 else ""
 
     def distance(self, value: float | None) -> float | None:
-        """Factor between value and threshold, above 1 on the passing side."""
-        if value is None or value <= 0 or self.threshold <= 0:
-            return None
-        return self.threshold / value if self.side == "above" else value / self.threshold
+        """How far on the passing side: a difference above 0, or a factor above 1."""
+        if value is None or not self.by_difference:
+            return self._factor(value)
+        return self.threshold - value if self.side == "above" else value - self.threshold
 
     def near(self, value: float | None) -> bool:
         """Whether a value lies within ×2 of the threshold."""
-        distance = self.distance(value)
-        return distance is not None and 0.5 <= distance <= 2
+        factor = self._factor(value) if self.by_difference else self.distance(value)
+        return factor is not None and 0.5 <= factor <= 2
+
+    def _factor(self, value: float | None) -> float | None:
+        if value is None or value <= 0 or self.threshold <= 0:
+            return None
+        return self.threshold / value if self.side == "above" else value / self.threshold
 
     def show(self, value: float | None) -> str:
         """A value as tables and reasons give it."""
@@ -276,8 +283,12 @@ class Check(ABC):
                 raise TypeError(f"judge gave {type(outcome).__name__}, wanted what self.outcome(...) gives")
             return outcome
         except Exception as error:
-            message = str(error).splitlines()[0] if str(error) else "no message"
-            return self.not_measured(f"the check failed: {type(error).__name__}: {message}", settles="")
+            return self.not_measured(f"the check failed: {said(error)}", settles="")
+
+
+def said(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 
 def sentence(check: Check, label: str, evidence: Evidence, seeds: tuple[SeedOutcome, ...]) -> str:

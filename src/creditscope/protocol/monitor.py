@@ -1,10 +1,10 @@
 """The same checks, live: fed row by row while runs train, it says at once when one is lost."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from creditscope.protocol.check import Check
+from creditscope.protocol.check import Check, said
 from creditscope.protocol.facts import RunFacts, initial_stream
 from creditscope.protocol.presets import Protocol, protocol_named
 from creditscope.records.rows import EndRow, EpochRow, HeaderRow, ProbeRow
@@ -41,6 +41,7 @@ class _Watched:
     firing: set[str] = field(default_factory=set)
     last: EpochRow | None = None
     streaks: dict[str, int] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
 
 
 class Monitor:
@@ -52,6 +53,7 @@ class Monitor:
         protocol: ``standard``, ``published``, or a ``Protocol``; its required checks are watched.
         mode: ``alert`` only speaks; ``stop`` also asks for the run to be stopped.
         thresholds: Thresholds of one's own, by check name.
+        on_problem: Hears of a check that failed, the first time it does on a run; ``problems`` keeps it too.
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class Monitor:
         protocol: str | Protocol = "standard",
         mode: Mode = "alert",
         thresholds: Mapping[str, float] | None = None,
+        on_problem: Callable[[str], object] | None = None,
     ) -> None:
         self.mode = mode
         self.checks = tuple(check for check in protocol_named(protocol, thresholds).required if check.live)
         self.problems: list[str] = []
+        self._on_problem = on_problem
         self._runs: dict[str, _Watched] = {}
 
     def on_row(self, header: HeaderRow, row: HeaderRow | EpochRow | ProbeRow | EndRow) -> list[Alert]:
@@ -89,7 +93,7 @@ class Monitor:
             if fires is None or fires == (check.name in watched.firing):
                 continue
             watched.firing.symmetric_difference_update({check.name})
-            alerts.append(self._alert(run, check, row, watched.facts, fires))
+            alerts.append(self._alert(run, check, row, watched, fires))
         return alerts
 
     def _fires(self, check: Check, watched: _Watched, row: EpochRow | ProbeRow, run: str) -> bool | None:
@@ -98,22 +102,27 @@ class Monitor:
         try:
             fires = check.fires_on(watched.facts, row, same)
         except Exception as error:  # a judge must never end the training it watches
-            self._note(run, check, row, error)
+            self._note(run, check, row, watched, error)
             return None
         if fires is None:
             return None
         watched.streaks[check.name] = watched.streaks.get(check.name, 0) + 1 if fires else 0
         return watched.streaks[check.name] >= check.in_a_row
 
-    def _note(self, run: str, check: Check, row: EpochRow | ProbeRow, error: Exception) -> None:
-        self.problems.append(f"{run}: {check.name} failed at epoch {row.epoch}: {type(error).__name__}: {error}")
+    def _note(self, run: str, check: Check, row: EpochRow | ProbeRow, watched: _Watched, error: Exception) -> None:
+        if check.name in watched.failed:
+            return
+        watched.failed.add(check.name)
+        self.problems.append(f"{run}: {check.name} failed at epoch {row.epoch}: {said(error)}")
+        if self._on_problem is not None:
+            self._on_problem(self.problems[-1])
 
-    def _alert(self, run: str, check: Check, row: EpochRow | ProbeRow, facts: RunFacts, fires: bool) -> Alert:
+    def _alert(self, run: str, check: Check, row: EpochRow | ProbeRow, watched: _Watched, fires: bool) -> Alert:
         stop = fires and self.mode == "stop"
-        said = [f"epoch {row.epoch}: {check.name} {'fires' if fires else 'has recovered'} on {run}"]
+        parts = [f"epoch {row.epoch}: {check.name} {'fires' if fires else 'has recovered'} on {run}"]
         try:
-            said.append(check.alert(facts, row, fires))
+            parts.append(check.alert(watched.facts, row, fires))
         except Exception as error:  # the alert stands without its details
-            self._note(run, check, row, error)
-        said += ["stopping it"] if stop else []
-        return Alert(run, check.name, row.epoch, not fires, stop, "; ".join(filter(None, said)))
+            self._note(run, check, row, watched, error)
+        parts += ["stopping it"] if stop else []
+        return Alert(run, check.name, row.epoch, not fires, stop, "; ".join(filter(None, parts)))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from creditscope.protocol.audit import Audit
-from creditscope.protocol.check import Check, Outcome, Words
+from creditscope.protocol.check import Check, Outcome, Words, said
 from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.present import decisions_table, stays_table, timeline_table, verdict_table
 from creditscope.protocol.text import counted, listed
@@ -189,8 +189,7 @@ def _extra(check: Check, found: list[tuple[Named, Outcome]], names: Names) -> Ta
     try:
         return check.extra([(names.full(named), named.judged.cell, outcome) for named, outcome in found])
     except Exception as error:  # one check's table must not cost the page
-        said = f"the check's own table failed: {type(error).__name__}: {error}"
-        return Table(("note",), ((said,),), title="Further numbers")
+        return Table(("note",), ((f"the check's own table failed: {said(error)}",),), title="Further numbers")
 
 
 def _numbers(outcomes: list[tuple[Named, Outcome]], names: Names) -> Table:

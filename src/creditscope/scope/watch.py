@@ -140,7 +140,7 @@ class Scope:
         self._on_alert, self._on_row = on_alert, on_row
         self._redraws, self._directions = redraws, directions
         self._protocol = protocol
-        self._monitor = Monitor(protocol, mode="stop" if stop else "alert")
+        self._monitor = Monitor(protocol, mode="stop" if stop else "alert", on_problem=logger.warning)
         self._header = header_of(subject, name, redraws, directions, recipe)
         self._writer = _writer(out, f"{self._header.spec.run_id}.jsonl") if out is not None else None
         self._name = self._writer.path.name if self._writer else name

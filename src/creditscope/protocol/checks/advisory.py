@@ -49,6 +49,7 @@ class RepresentationCheck(ProbeCheck):
     field = "probe_accuracy"
     label = "probe accuracy of h_L − h_0"
     unit = "pp"
+    by_difference = True
     side = "below"
     threshold = 0.0
     title = "Representation"
@@ -68,11 +69,3 @@ class RepresentationCheck(ProbeCheck):
         # "No better" includes a tie, while a check fires strictly below its threshold: step one float down.
         just_below = math.nextafter(gain, -math.inf)
         return Evidence(gain, just_below, just_below, Grade.EXACT)
-
-    def distance(self, value: float | None) -> float | None:
-        """Percentage points above the threshold."""
-        return None if value is None else value - self.threshold
-
-    def near(self, value: float | None) -> bool:
-        """A difference around zero has no factor to be near by."""
-        return False

@@ -54,6 +54,7 @@ class Depth(Check):
 
     name = "depth"
     unit = "pp"
+    by_difference = True
     side = "below"
     threshold = 2.0
     keeps_rows = False
@@ -68,14 +69,6 @@ class Depth(Check):
         "say so, or find the block that destroys what the embedding gives."
     )
     plot = CheckPlot(("margin", "accuracy"), lines=("margin",), baselines=True)
-
-    def distance(self, value: float | None) -> float | None:
-        """Percentage points above the margin."""
-        return None if value is None else value - self.threshold
-
-    def near(self, value: float | None) -> bool:
-        """Within ×2 of the margin."""
-        return value is not None and self.threshold > 0 and 0.5 <= value / self.threshold <= 2
 
     @final
     def judge(self, cell: Cell) -> Outcome:

@@ -83,6 +83,7 @@ class Direction(Check):
     name = "direction"
     unit = "cosine"
     shows_unit = False
+    by_difference = True
     side = "below"
     threshold = 0.05
     allowed = (-1.0, 1.0)
@@ -101,14 +102,6 @@ class Direction(Check):
     live = True
     in_a_row = 3
     keeps_rows = False
-
-    def distance(self, value: float | None) -> float | None:
-        """Cosine above the threshold."""
-        return None if value is None else value - self.threshold
-
-    def near(self, value: float | None) -> bool:
-        """Within ×2 of the threshold."""
-        return value is not None and self.threshold > 0 and 0.5 <= value / self.threshold <= 2
 
     def judge(self, cell: Cell) -> Outcome:
         """Test each deep block on the mean over seeds, with independent redraws."""
