@@ -24,7 +24,8 @@ from page_data import (
 )
 
 from creditscope.protocol.audit import JudgedCell, audit
-from creditscope.protocol.check import Outcome, Ruling
+from creditscope.protocol.check import Outcome
+from creditscope.protocol.evidence import Ruling
 from creditscope.records import EpochRow, ProbeRow, RunLog
 from creditscope.records.table import markdown
 

@@ -11,7 +11,7 @@ from make_figures import chosen
 from page_data import DOCS, accuracy, each, growth, known, last, number, page, runs, span, stream
 
 from creditscope.protocol.audit import audit
-from creditscope.protocol.check import Ruling
+from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.present import verdict_table
 from creditscope.records import RunLog
 from creditscope.records.table import Table
@@ -101,7 +101,7 @@ def hero() -> list[Panel]:
 
 
 def penalty_rescue() -> list[Panel]:
-    """Does containing the stream rescue learning?"""
+    """Does keeping the stream small rescue learning?"""
     bp, bp_pen, rms, pen = (runs(method, 30) for method in ("bp", "bp+pen0.01", "dfa-rms", "dfa-rms+pen0.01"))
     frozen = runs("dfa-rms@frozen", 30)
     cost, gap = _points(bp, bp_pen), _points(bp_pen, pen)
@@ -112,7 +112,7 @@ def penalty_rescue() -> list[Panel]:
     return [
         Panel(
             "(a)",
-            "vanilla explodes, the penalty contains the stream (no number given)",
+            "vanilla explodes, the penalty keeps the stream small (no number given)",
             f"‖h_L‖ {number(fmean(stream(last(log)) for log in rms))} against "
             f"{number(fmean(stream(last(log)) for log in pen))}",
             min(stream(last(log)) for log in rms) > 100 * max(stream(last(log)) for log in pen),
@@ -147,7 +147,7 @@ def penalty_sweep() -> list[Panel]:
     return [
         Panel(
             "(a), (b)",
-            "every λ contains the stream (no number given)",
+            "every λ keeps the stream small (no number given)",
             f"‖h_L‖ {span(held)}; growth at most {number(grown)}",
             max(held) < 1e6,
         ),
@@ -244,7 +244,7 @@ def partial() -> list[str]:
 
 SECTIONS = {
     "hero": ("Hero: the standard pair against what lies beneath", hero),
-    "penalty-rescue": ("Penalty rescue: does containing the stream rescue learning?", penalty_rescue),
+    "penalty-rescue": ("Penalty rescue: does keeping the stream small rescue learning?", penalty_rescue),
     "penalty-sweep": ("Penalty sweep: trajectories under λ", penalty_sweep),
     "snapshot-resmlp": ("Snapshot: ResMLP", snapshot_resmlp),
     "snapshot-vit": ("Snapshot: ViT-Mini", snapshot_vit),

@@ -24,7 +24,7 @@ from page_data import (
 )
 
 from creditscope.protocol.audit import JudgedCell, audit
-from creditscope.protocol.check import Ruling
+from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.present import render, sections
 from creditscope.records import RunLog
 from creditscope.records.table import Table, markdown

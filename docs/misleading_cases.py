@@ -16,13 +16,14 @@ import creditscope as cs
 from creditscope.models import ResMLP
 from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Outcome
-from creditscope.protocol.presets import DEFAULTS
+from creditscope.protocol.checks.direction import Direction
+from creditscope.protocol.checks.movement import MovementCheck
 from creditscope.scope.credit import rule_credit
 
 WIDTH, DEPTH, CLASSES = 32, 3, 10
 NAMES = [f"blocks.{block}" for block in range(DEPTH)]
 # A cosine below this is read as none, as our own direction check does.
-ALIGNED = DEFAULTS["direction"]
+ALIGNED = Direction.threshold
 # Movement below this is the rounding of float64.
 ROUNDING = 1e-12
 
@@ -257,7 +258,7 @@ def dead_blocks() -> Case:
             "movement of a block's first matrix",
             naive | {"decay apart,\nno more than": max(ROUNDING, _moved(audit))},
             tuple(naive),
-            DEFAULTS["movement"],
+            MovementCheck.threshold,
             "moved",
             log=True,
         ),

@@ -7,6 +7,9 @@ from typing import Any
 
 from creditscope.errors import BadInput, did_you_mean
 
+# Entry-point group of checks; the command line lists it without importing the checks that ship.
+CHECK_GROUP = "creditscope.checks"
+
 
 class Registry:
     """The things of one kind, by name. Listing names imports nothing; a name that a log holds is never imported.

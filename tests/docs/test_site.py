@@ -101,7 +101,7 @@ def test_the_architecture_page_names_every_room_and_real_files():
 
 
 def test_the_thresholds_of_the_concepts_page_are_the_defaults():
-    from creditscope.protocol.presets import DEFAULTS
+    from creditscope.protocol.presets import protocol_named
 
     rows = dict(
         re.findall(r"^\| (\w+) \| .*? \| ([^|]*[\d.e-]+[^|]*) \|$", text_of(DOCS / "concepts.md"), re.MULTILINE)
@@ -109,7 +109,7 @@ def test_the_thresholds_of_the_concepts_page_are_the_defaults():
     checks = ("scale", "reference", "depth", "fidelity", "direction", "movement")
     for name in checks:
         numbers = [float(part) for part in re.findall(r"\d[\d.]*(?:e-?\d+)?", rows[name])]
-        assert numbers[0] == pytest.approx(DEFAULTS[name]), name
+        assert numbers[0] == pytest.approx(protocol_named("standard").thresholds[name]), name
 
 
 def test_the_code_of_the_quickstart_runs(tmp_path, monkeypatch):

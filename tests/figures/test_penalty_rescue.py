@@ -8,7 +8,7 @@ from figures.cases import COLLAPSED, DEPTH, foreign, penalty_suite, run, runs
 
 from creditscope.figures import penalty_rescue_table
 from creditscope.figures.penalty_rescue import COSINE, RHO, RIGHT
-from creditscope.protocol.presets import REFERENCE_FLOOR
+from creditscope.protocol.checks.reference import REFERENCE_FLOOR
 from creditscope.records import RunLog
 
 DEEP = range(2, DEPTH + 1)

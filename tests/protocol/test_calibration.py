@@ -8,9 +8,9 @@ from protocol import cases
 
 from creditscope.protocol import audit
 from creditscope.protocol.cells import Baseline, Cell
-from creditscope.protocol.check import Ruling
 from creditscope.protocol.checks.depth import DepthInterval
 from creditscope.protocol.checks.direction import Direction
+from creditscope.protocol.evidence import Ruling
 
 
 def required(logs, protocol="standard"):

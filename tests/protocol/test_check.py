@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from protocol import cases
 
 from creditscope.protocol.cells import Cell
-from creditscope.protocol.check import Check, Evidence, Grade, History, Ruling, SeedOutcome, combine
+from creditscope.protocol.check import Check
+from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome, combine
 
 NUMBERS = st.floats(-1e6, 1e6)
 

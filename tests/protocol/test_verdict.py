@@ -6,7 +6,7 @@ import pytest
 from protocol import cases
 
 from creditscope.protocol import audit
-from creditscope.protocol.check import Grade, Ruling
+from creditscope.protocol.evidence import Grade, Ruling
 from creditscope.protocol.verdict import VerdictKind, rule
 
 PARTS = [

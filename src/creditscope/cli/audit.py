@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from creditscope.cli.options import (
+    AdvisoryChecks,
     Assumed,
     Baseline,
+    Checks,
     Logs,
     Protocol,
     ProtocolName,
     Thresholds,
     parse_baseline,
     parse_numbers,
+    protocol_of,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ def audit(
     logs: Logs,
     protocol: Protocol = ProtocolName.standard,
     baseline: Baseline = None,
+    check: Checks = None,
+    advisory_check: AdvisoryChecks = None,
     set_: Thresholds = None,
     assume: Assumed = None,
     format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
@@ -47,9 +52,9 @@ def audit(
     from creditscope.protocol.audit import audit as judge
     from creditscope.records.load import without_collection
 
-    thresholds, assumed = parse_numbers(set_, "--set"), parse_numbers(assume, "--assume")
+    chosen, assumed = protocol_of(protocol.value, set_, check, advisory_check), parse_numbers(assume, "--assume")
     with without_collection():
-        result = judge(logs, protocol.value, parse_baseline(baseline), thresholds, assumed, keep_rows=False)
+        result = judge(logs, chosen, parse_baseline(baseline), assume=assumed, keep_rows=False)
         typer.echo(_print(result, format_, timeline=timeline, decisions=decisions, sensitivity=sensitivity))
     for skipped in result.skipped:
         typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from creditscope.errors import BadInput
 from creditscope.protocol.monitor import Monitor
+from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, RunLog, RunSpec
 from creditscope.records.labels import labels_of
 from creditscope.records.table import Table
@@ -65,15 +66,16 @@ class TrainDisplay:
         where = f"fleet {number}/{self._fleets}: {len(members)} runs, epoch {epoch}/{members[0].epochs}"
         self._progress.update(self._task, description=f"{where}, {_DOING[doing]}")
 
-    def watch(self, mode: str) -> "OnRow":
+    def watch(self, mode: str, protocol: str | Protocol = "standard") -> "OnRow":
         """Judge every row as it is written; alerts go above the bar.
 
         Args:
             mode: ``alert`` only speaks; ``stop`` also stops the run.
+            protocol: Whose required checks are watched.
         """
         if mode not in ("alert", "stop"):
             raise BadInput(f"--monitor {mode}: wanted alert or stop")
-        monitor = Monitor(mode="stop" if mode == "stop" else "alert")
+        monitor = Monitor(protocol, mode="stop" if mode == "stop" else "alert", on_problem=self.note)
 
         def on_row(header: HeaderRow, row: EpochRow | ProbeRow | EndRow) -> str | None:
             alerts = monitor.on_row(header, row)

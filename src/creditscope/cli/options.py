@@ -1,10 +1,16 @@
 """Options that several verbs share, and how their text is read."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from creditscope.registry import CHECK_GROUP, Registry
+
+if TYPE_CHECKING:
+    from creditscope.protocol.presets import Protocol as Rules
 
 
 class ProtocolName(StrEnum):
@@ -26,6 +32,33 @@ Assumed = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="For logs that do not state it: blocks=4, h0=9, ratio=0.4."),
 ]
+# Names only: what stands behind them is imported when it is asked for.
+_INSTALLED = "".join(f" or {name}" for name in Registry("check", CHECK_GROUP, {}).names())
+Checks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--check",
+        metavar="MODULE:NAME",
+        help=f"A check on top of the protocol's, which counts in the verdict: package.module:Name{_INSTALLED}.",
+    ),
+]
+AdvisoryChecks = Annotated[
+    list[str] | None,
+    typer.Option("--advisory-check", metavar="MODULE:NAME", help="The same, but it never counts in the verdict."),
+]
+
+
+def protocol_of(
+    name: str,
+    thresholds: list[str] | None = None,
+    checks: Iterable[str] | None = None,
+    advisory: Iterable[str] | None = None,
+) -> "Rules":
+    """The protocol that a command line describes."""
+    from creditscope.protocol.presets import protocol_named
+
+    made = protocol_named(name).with_checks(checks or (), advisory or ())
+    return made.with_thresholds(parse_numbers(thresholds, "--set"))
 
 
 def parse_baseline(text: str | None) -> float | Path | None:

@@ -6,14 +6,17 @@ from typing import Annotated
 import typer
 
 from creditscope.cli.options import (
+    AdvisoryChecks,
     Assumed,
     Baseline,
+    Checks,
     Logs,
     Protocol,
     ProtocolName,
     Thresholds,
     parse_baseline,
     parse_numbers,
+    protocol_of,
 )
 
 
@@ -24,6 +27,8 @@ def report(
     ] = Path("report.html"),
     protocol: Protocol = ProtocolName.standard,
     baseline: Baseline = None,
+    check: Checks = None,
+    advisory_check: AdvisoryChecks = None,
     set_: Thresholds = None,
     assume: Assumed = None,
 ) -> None:
@@ -34,15 +39,15 @@ def report(
     from creditscope.report.page import check_out, write_report
 
     check_out(out)
-    thresholds, assumed = parse_numbers(set_, "--set"), parse_numbers(assume, "--assume")
+    chosen, assumed = protocol_of(protocol.value, set_, check, advisory_check), parse_numbers(assume, "--assume")
     given = parse_baseline(baseline)
     loaded = load_logs(logs)
     against = load_logs(given) if isinstance(given, Path) else given
     words = ["creditscope", "report", *map(str, logs), "--out", str(out), "--protocol", protocol.value]
     words += ["--baseline", baseline] if baseline is not None else []
-    words += [word for text in set_ or () for word in ("--set", text)]
-    words += [word for text in assume or () for word in ("--assume", text)]
-    write_report(loaded, out, protocol.value, against, thresholds, assumed, shlex.join(words))
+    repeated = {"--check": check, "--advisory-check": advisory_check, "--set": set_, "--assume": assume}
+    words += [word for option, texts in repeated.items() for text in texts or () for word in (option, text)]
+    write_report(loaded, out, chosen, against, assume=assumed, command=shlex.join(words))
     for skipped in loaded.skipped:
         typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
     typer.echo(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")

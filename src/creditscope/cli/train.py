@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from creditscope.cli.options import Checks, protocol_of
+
 if TYPE_CHECKING:
     from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow
 
@@ -44,6 +46,7 @@ def train(
     monitor: Annotated[
         str | None, typer.Option(metavar="alert|stop", help="Judge while training: say when a run is lost, or stop it.")
     ] = None,
+    check: Checks = None,
     log_to: Annotated[
         str | None,
         typer.Option(
@@ -60,6 +63,7 @@ def train(
     """
     from creditscope.cli.display import TrainDisplay, plan_text, summary_text
     from creditscope.data import load_data
+    from creditscope.errors import BadInput
     from creditscope.execution.local import train as train_specs
     from creditscope.execution.pack import pack
     from creditscope.integrations.sink import log_to as open_sinks
@@ -67,6 +71,8 @@ def train(
     from creditscope.plans.presets import build_specs
     from creditscope.plans.presets import preset as find_preset
 
+    if check and monitor is None:
+        raise BadInput("--check judges while training: add --monitor alert or --monitor stop")
     chosen = find_preset(preset)
     changes = parse_settings(set_ or [])
     sinks_asked = sink_names([] if log_to is None else log_to)
@@ -79,7 +85,7 @@ def train(
         typer.echo(f"{plan_text(pack(specs))}; nothing was trained (--dry-run)")
         return
     display = TrainDisplay()
-    judge = display.watch(monitor) if monitor is not None else None
+    judge = display.watch(monitor, protocol_of("standard", checks=check)) if monitor is not None else None
 
     def on_row(header: "HeaderRow", row: "EpochRow | ProbeRow | EndRow") -> str | None:
         sinks(header, row)

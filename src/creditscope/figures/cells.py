@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from creditscope.protocol.checks.reference import REFERENCE_FLOOR
 from creditscope.protocol.facts import RunFacts
-from creditscope.protocol.presets import REFERENCE_FLOOR
 from creditscope.records import EpochRow, RunLog, RunSpec
 from creditscope.records.labels import labels_of
 from creditscope.records.layouts import PUBLISHED_PROBE_SIZE

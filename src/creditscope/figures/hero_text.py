@@ -6,10 +6,10 @@ from creditscope.figures.cells import Cell, accuracy, common_epochs, mean_at
 from creditscope.figures.choose import is_frozen
 from creditscope.figures.table import EXACT, Point
 from creditscope.figures.text import hold, listed, sci, signed
-from creditscope.protocol.presets import DEFAULTS
+from creditscope.protocol.checks.direction import Direction
 
 # The least cosine that the direction check calls aligned.
-ALIGNED = DEFAULTS["direction"]
+ALIGNED = Direction.threshold
 QUADRANTS = {
     "both": "looks like learning",
     "neither": "neither",

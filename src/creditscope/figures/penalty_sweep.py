@@ -22,11 +22,11 @@ from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_pane
 from creditscope.figures.style import HEIGHTS, INCHES, LineStyle, Width, ladder
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.text import lam, points_of_percent, sci
-from creditscope.protocol.presets import DEFAULTS
+from creditscope.protocol.checks.depth import Depth
 from creditscope.records import RunLog
 
 # The margin of the depth check, as a fraction.
-MARGIN = DEFAULTS["depth"] / 100
+MARGIN = Depth.threshold / 100
 STATE = 2
 
 

@@ -5,6 +5,7 @@ from typing import Any, final
 from creditscope.integrations.sink import missing
 from creditscope.integrations.watched import Watch, Watched
 from creditscope.protocol.audit import Audit, Logs
+from creditscope.protocol.presets import Protocol
 from creditscope.scope.watch import Scope
 
 try:
@@ -38,7 +39,7 @@ class CreditScopeCallback(TrainerCallback):  # type: ignore[misc]
         """The scope: its log, alerts and overhead."""
         return self._watched.scope
 
-    def audit(self, baseline: float | Logs | None = None, protocol: str = "standard") -> Audit:
+    def audit(self, baseline: float | Logs | None = None, protocol: str | Protocol | None = None) -> Audit:
         """Judge the log so far, as ``Scope.audit``."""
         return self.scope.audit(baseline, protocol)
 

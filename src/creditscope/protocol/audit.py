@@ -145,10 +145,7 @@ class Audit:
     def to_dict(self) -> dict[str, Any]:
         """The documented JSON shape."""
         return {
-            "protocol": self.protocol.name,
-            "version": self.protocol.version,
-            "thresholds": self.protocol.thresholds,
-            "overrides": dict(self.protocol.overrides),
+            **self.protocol.to_dict(),
             "assumed": {"blocks": self.assume.blocks, "h0": self.assume.h0, "ratio": self.assume.ratio},
             "cells_judged": len(self.claims),
             "cells": [cell.to_dict() for cell in self.cells],
@@ -158,7 +155,7 @@ class Audit:
 
 def audit(
     logs: Logs,
-    protocol: str = "standard",
+    protocol: str | Protocol = "standard",
     baseline: float | Logs | None = None,
     thresholds: Mapping[str, float] | None = None,
     assume: Mapping[str, float] | None = None,
@@ -168,16 +165,17 @@ def audit(
 
     Args:
         logs: Run logs, or paths of files and folders that hold them.
-        protocol: ``standard`` or ``published``.
+        protocol: ``standard``, ``published``, or a ``Protocol``, such as one with checks of your own.
         baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
         thresholds: Thresholds of one's own, by check name.
         assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
         keep_rows: Whether the runs of the audit keep their rows, which a report draws. Without them an audit of
-            thousands of files takes little memory.
+            thousands of files takes little memory. They stay where a check of the protocol looks at all of them.
     """
     chosen = protocol_named(protocol, thresholds)
     assumed = Assumptions.of(assume or {})
 
+    keep_rows = keep_rows or any(check.keeps_rows for check in chosen.checks)
     with without_collection():
         return _audit(logs, chosen, baseline, assumed, None if keep_rows else Reader(chosen.checks, assumed).read)
 

@@ -1,158 +1,22 @@
-"""What a check is, and what it may say: outcomes, grades, evidence, and the rule that turns one into the other."""
+"""What a check is: one question put to a cell of runs, with its threshold, its words and how its answer is shown."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
-from creditscope.protocol.text import counted, quantity, span
+from creditscope.protocol.evidence import Evidence, Grade, Ruling, SeedOutcome, Side, json_interval, json_number
+from creditscope.protocol.text import counted, number, quantity, span
+from creditscope.records.rows import EpochRow, ProbeRow
 
 if TYPE_CHECKING:
     from creditscope.protocol.cells import Cell
     from creditscope.protocol.facts import RunFacts
     from creditscope.protocol.spill import Spill
     from creditscope.records.log import RunLog
-
-Side = Literal["above", "below"]
-
-
-class Ruling(StrEnum):
-    """The closed list of what a check can say; never silence, never an assumed pass."""
-
-    PASSES = "passes"
-    FIRES = "fires"
-    UNDECIDED = "undecided"
-    NOT_MEASURED = "not measured"
-
-
-class Grade(StrEnum):
-    """How good the evidence is, best first."""
-
-    EXACT = "exact"
-    BOUNDED = "bounded"
-    PROXY = "proxy"
-    MISSING = "missing"
-
-    @property
-    def rank(self) -> int:
-        """0 for the best."""
-        return list(Grade).index(self)
-
-
-def worst(grades: Iterable[Grade]) -> Grade:
-    """The weakest of some grades; ``missing`` of none."""
-    return max(grades, key=lambda grade: grade.rank, default=Grade.MISSING)
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What was learnt about one quantity: the true value lies in [low, high].
-
-    Args:
-        value: The measured value; None when only bounds are known.
-        low: Lower end; −∞ when open.
-        high: Upper end; ∞ when open.
-        grade: How good the evidence is.
-        notes: Where the value stands (a block), or which assumption was used.
-    """
-
-    value: float | None
-    low: float
-    high: float
-    grade: Grade
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def point(cls, value: float, grade: Grade, *notes: str) -> "Evidence":
-        """A measured value."""
-        return cls(value, value, value, grade, tuple(filter(None, notes)))
-
-    @classmethod
-    def missing(cls, why: str) -> "Evidence":
-        """Nothing was measured."""
-        return cls(None, -math.inf, math.inf, Grade.MISSING, (why,))
-
-    @property
-    def interval(self) -> tuple[float | None, float | None] | None:
-        """The two ends, None where open; None when it is a point or nothing is known."""
-        if self.low == self.high or (math.isinf(self.low) and math.isinf(self.high)):
-            return None
-        return (None if math.isinf(self.low) else self.low, None if math.isinf(self.high) else self.high)
-
-    def ruling(self, threshold: float, side: Side) -> Ruling:
-        """Decide: fires only when the whole interval lies beyond the threshold, passes only when none of it does.
-
-        Args:
-            threshold: Where the check changes its mind.
-            side: On which side of the threshold it fires.
-        """
-        if self.grade is Grade.MISSING:
-            return Ruling.NOT_MEASURED
-        fires = self.low > threshold if side == "above" else self.high < threshold
-        passes = self.high <= threshold if side == "above" else self.low >= threshold
-        return Ruling.FIRES if fires else Ruling.PASSES if passes else Ruling.UNDECIDED
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """When a check fired over a run.
-
-    Args:
-        first: First epoch at which it fired; None when it never did.
-        recovered: First epoch of the last stretch without firing, when it had fired before and no longer does.
-    """
-
-    first: int | None = None
-    recovered: int | None = None
-
-    @classmethod
-    def of(cls, fired: Iterable[tuple[int, bool]]) -> "History":
-        """Sum up (epoch, whether it fired) in order."""
-        first = recovered = None
-        for epoch, fires in fired:
-            if fires:
-                first, recovered = (epoch if first is None else first), None
-            elif first is not None and recovered is None:
-                recovered = epoch
-        return cls(first, recovered)
-
-
-@dataclass(frozen=True, slots=True)
-class SeedOutcome:
-    """One run's part in an outcome.
-
-    Args:
-        seed: The run's seed; None when it is not known.
-        log: The log the numbers come from.
-        epoch: The epoch judged.
-        ruling: What the check says of this run.
-        evidence: From what.
-        history: When it fired.
-    """
-
-    seed: int | None
-    log: str
-    epoch: int | None
-    ruling: Ruling
-    evidence: Evidence
-    history: History = field(default_factory=History)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The entry of ``per_seed``."""
-        return {
-            "seed": self.seed,
-            "value": _json(self.evidence.value),
-            "interval": _list(self.evidence.interval),
-            "outcome": str(self.ruling),
-            "grade": str(self.evidence.grade),
-            "epoch": self.epoch,
-            "first_epoch": self.history.first,
-            "recovered_epoch": self.history.recovered,
-            "log": self.log,
-            "notes": list(self.evidence.notes),
-        }
+    from creditscope.records.table import Table
 
 
 @dataclass(frozen=True)
@@ -160,34 +24,46 @@ class Outcome:
     """What a check says of a cell.
 
     Args:
-        name: The check.
+        check: The check.
         ruling: passes, fires, undecided or not measured.
         evidence: The cell's: worst seed, or the cell statistic.
-        unit: Of value, interval and threshold.
-        threshold: Where the check changes its mind.
-        side: On which side of it the check fires.
-        distance: How far from it: a factor (above 1 passes), or a difference (above 0 passes).
-        per_seed: Each run's part.
         reason: In words.
+        per_seed: Each run's part.
         settles: The measurement that would settle what is open; None when nothing is.
         required: Whether it counts in the verdict.
         baseline: What it was compared with, for depth.
         details: Further numbers of this check.
     """
 
-    name: str
+    check: "Check"
     ruling: Ruling
     evidence: Evidence
-    unit: str
-    threshold: float
-    side: Side
     reason: str
-    distance: float | None = None
     per_seed: tuple[SeedOutcome, ...] = ()
     settles: str | None = None
     required: bool = True
     baseline: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The check's name."""
+        return self.check.name
+
+    @property
+    def unit(self) -> str:
+        """The unit of value, interval and threshold."""
+        return self.check.unit
+
+    @property
+    def threshold(self) -> float:
+        """Where the check changes its mind."""
+        return self.check.threshold
+
+    @property
+    def distance(self) -> float | None:
+        """How far from the threshold: a factor (above 1 passes), or a difference (above 0 passes)."""
+        return self.check.distance(self.evidence.value)
 
     @property
     def first_epoch(self) -> int | None:
@@ -200,35 +76,92 @@ class Outcome:
             "name": self.name,
             "outcome": str(self.ruling),
             "grade": str(self.evidence.grade),
-            "value": _json(self.evidence.value),
+            "value": json_number(self.evidence.value),
             "unit": self.unit,
-            "interval": _list(self.evidence.interval),
+            "interval": json_interval(self.evidence.interval),
             "threshold": self.threshold,
-            "distance": _json(self.distance),
+            "distance": json_number(self.distance),
             "per_seed": [seed.to_dict() for seed in self.per_seed],
             "first_epoch": self.first_epoch,
             "baseline": self.baseline,
             "reason": self.reason,
             "settles": self.settles,
             "required": self.required,
-            "fires_when": self.side,
+            "fires_when": self.check.side,
             "details": self.details,
         }
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words around one check.
+
+    Args:
+        title: The heading of its section.
+        question: What it asks.
+        healthy: How to read its plot and its numbers.
+        advice: What to do when it fires.
+    """
+
+    title: str
+    question: str
+    healthy: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class CheckPlot:
+    """The plot in a check's section of the report.
+
+    Args:
+        quantities: What may be chosen, by name in the table of quantities; the first is shown at first.
+        view: Against epochs or against layers, at first.
+        lines: On which of the quantities the threshold is drawn.
+        baselines: Whether frozen runs are drawn too.
+    """
+
+    quantities: tuple[str, ...]
+    view: Literal["epochs", "layers"] = "epochs"
+    lines: tuple[str, ...] = ()
+    baselines: bool = False
 
 
 class Check(ABC):
     """One question put to a cell.
 
+    A check of your own says ``name``, ``side``, ``threshold`` and ``judge``; everything else has a default. One that
+    reads single rows is shorter as an ``EpochCheck`` or ``ProbeCheck``, and those are watched live too.
+
     Args:
-        threshold: Where it changes its mind.
+        threshold: Where it changes its mind; None: the threshold of its class.
     """
 
     name: ClassVar[str]
-    unit: ClassVar[str] = ""
     side: ClassVar[Side] = "below"
+    threshold: float
+    # Thresholds that make sense.
+    allowed: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    unit: ClassVar[str] = ""
+    # Whether the unit stands behind a number that is shown: "3 pp" does, "0.2 cosine" does not.
+    shows_unit: ClassVar[bool] = True
+    # Whether a value is compared with the threshold by their difference; else by their ratio.
+    by_difference: ClassVar[bool] = False
+    title: ClassVar[str] = ""
+    question: ClassVar[str] = ""
+    healthy: ClassVar[str] = ""
+    advice: ClassVar[str] = ""
+    # The measurement that would settle an open outcome.
+    settled_by: ClassVar[str] = ""
+    plot: ClassVar[CheckPlot | None] = None
+    # Whether it can fire while a run goes on, and how many rows in a row must fire before it counts.
+    live: ClassVar[bool] = False
+    in_a_row: ClassVar[int] = 1
+    # Whether ``judge`` looks at rows other than a run's last epoch. One that overrides ``read`` need not.
+    keeps_rows: ClassVar[bool] = True
 
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
+    def __init__(self, threshold: float | None = None) -> None:
+        if threshold is not None:
+            self.threshold = threshold
 
     @abstractmethod
     def judge(self, cell: "Cell") -> Outcome:
@@ -242,16 +175,73 @@ class Check(ABC):
         """What it read of one of thousands of runs, with its bulk on a spill."""
         return reading
 
+    def fires_on(self, facts: "RunFacts", row: EpochRow | ProbeRow, epoch: EpochRow | None) -> bool | None:
+        """Whether one row of a live run fires; None when the check does not read such rows.
+
+        Args:
+            facts: The run.
+            row: The row.
+            epoch: The epoch row of the same epoch, where it came before.
+        """
+        return None
+
+    def alert(self, facts: "RunFacts", row: EpochRow | ProbeRow, fires: bool) -> str:
+        """What an alert says besides the check and the epoch."""
+        return f"{self.in_a_row} rows in a row" if fires and self.in_a_row > 1 else ""
+
     def distance(self, value: float | None) -> float | None:
-        """Factor between value and threshold, above 1 on the passing side."""
+        """How far on the passing side: a difference above 0, or a factor above 1."""
+        if value is None or not self.by_difference:
+            return self._factor(value)
+        return self.threshold - value if self.side == "above" else value - self.threshold
+
+    def near(self, value: float | None) -> bool:
+        """Whether a value lies within ×2 of the threshold."""
+        factor = self._factor(value) if self.by_difference else self.distance(value)
+        return factor is not None and 0.5 <= factor <= 2
+
+    def _factor(self, value: float | None) -> float | None:
         if value is None or value <= 0 or self.threshold <= 0:
             return None
         return self.threshold / value if self.side == "above" else value / self.threshold
 
-    def near(self, value: float | None) -> bool:
-        """Whether a value lies within ×2 of the threshold."""
-        distance = self.distance(value)
-        return distance is not None and 0.5 <= distance <= 2
+    def show(self, value: float | None) -> str:
+        """A value as tables and reasons give it."""
+        return quantity(value, self.unit if self.shows_unit else "")
+
+    def show_interval(self, low: float | None, high: float | None) -> str:
+        """The same for an interval."""
+        return span(low, high, self.unit if self.shows_unit else "")
+
+    def line(self) -> tuple[float, str]:
+        """Where the threshold lies on a plot, and its label."""
+        return self.threshold, f"threshold {number(self.threshold)}"
+
+    def extra(self, judged: Sequence[tuple[str, "Cell", Outcome]]) -> "Table | None":
+        """A further table for its section of the report; the table's title heads it.
+
+        Args:
+            judged: Label, cell and outcome of each claim.
+        """
+        return None
+
+    @final
+    @property
+    def words(self) -> Words:
+        """Its words; what is not said follows from its name, its docstring and its threshold."""
+        return Words(
+            self.title or self.name.replace("_", " ").replace("-", " ").capitalize(),
+            self.question or (type(self).__doc__ or "").strip().partition("\n")[0],
+            self.healthy or f"The check fires {self.side} {self.show(self.threshold)}.",
+            self.advice,
+        )
+
+    @final
+    def at(self, threshold: float) -> Self:
+        """The same check with another threshold."""
+        made = copy.copy(self)
+        made.threshold = threshold
+        return made
 
     @final
     def outcome(
@@ -263,23 +253,18 @@ class Check(ABC):
         baseline: dict[str, Any] | None = None,
         details: dict[str, Any] | None = None,
     ) -> Outcome:
-        """Rule on evidence and fill in everything that follows from it."""
+        """Rule on evidence and fill in everything that follows from it; ``settles`` is ``settled_by`` if not given."""
         ruling = evidence.ruling(self.threshold, self.side)
         if self.near(evidence.value):
             reason += "; near threshold"
+        is_open = ruling in (Ruling.UNDECIDED, Ruling.NOT_MEASURED) or evidence.grade is Grade.PROXY
         return Outcome(
-            name=self.name,
+            check=self,
             ruling=ruling,
             evidence=evidence,
-            unit=self.unit,
-            threshold=self.threshold,
-            side=self.side,
             reason=reason,
-            distance=self.distance(evidence.value),
             per_seed=per_seed,
-            settles=settles
-            if ruling in (Ruling.UNDECIDED, Ruling.NOT_MEASURED) or evidence.grade is Grade.PROXY
-            else None,
+            settles=((self.settled_by if settles is None else settles) or None) if is_open else None,
             baseline=baseline,
             details=details or {},
         )
@@ -293,38 +278,17 @@ class Check(ABC):
     def judge_safely(self, cell: "Cell") -> Outcome:
         """Judge; an exception becomes ``not measured`` with its message, and the other checks go on."""
         try:
-            return self.judge(cell)
+            outcome: object = self.judge(cell)
+            if not isinstance(outcome, Outcome):
+                raise TypeError(f"judge gave {type(outcome).__name__}, wanted what self.outcome(...) gives")
+            return outcome
         except Exception as error:
-            message = str(error).splitlines()[0] if str(error) else "no message"
-            return self.not_measured(f"the check failed: {type(error).__name__}: {message}")
+            return self.not_measured(f"the check failed: {said(error)}", settles="")
 
 
-def combine(seeds: Iterable[SeedOutcome], side: Side) -> Evidence:
-    """The cell's evidence: the worst seed. Any seed that fires fires; all that pass pass; else undecided.
-
-    Args:
-        seeds: One outcome per run.
-        side: On which side of the threshold the check fires.
-    """
-    parts = list(seeds)
-    measured = [seed.evidence for seed in parts if seed.ruling is not Ruling.NOT_MEASURED]
-    if not measured:
-        return Evidence.missing("; ".join(dict.fromkeys(note for seed in parts for note in seed.evidence.notes)))
-    pick = max if side == "above" else min
-    evidence = [seed.evidence for seed in parts]
-    firing = [seed.evidence.grade for seed in parts if seed.ruling is Ruling.FIRES]
-    # One seed on good evidence is enough to fire; to pass, the weakest seed counts.
-    grade = min(firing, key=lambda g: g.rank) if firing else worst(e.grade for e in measured)
-    values = [e.value for e in measured if e.value is not None]
-    diverged = any(math.isinf(e.low) and e.low == e.high for e in measured)
-    extreme = pick(measured, key=lambda e: (e.low, e.high) if side == "above" else (e.high, e.low))
-    return Evidence(
-        value=None if diverged or not values else pick(values),
-        low=pick(e.low for e in evidence),
-        high=pick(e.high for e in evidence),
-        grade=grade,
-        notes=extreme.notes,
-    )
+def said(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 
 def sentence(check: Check, label: str, evidence: Evidence, seeds: tuple[SeedOutcome, ...]) -> str:
@@ -332,13 +296,12 @@ def sentence(check: Check, label: str, evidence: Evidence, seeds: tuple[SeedOutc
     ruling = evidence.ruling(check.threshold, check.side)
     if ruling is Ruling.NOT_MEASURED:
         return "; ".join(evidence.notes) or "not measured"
-    unit = check.unit if check.unit in ("×", "pp") else ""
-    limit = quantity(check.threshold, unit)
-    shown = quantity(evidence.value, unit)
+    limit = check.show(check.threshold)
+    shown = check.show(evidence.value)
     sign = {"above": (">", "≤"), "below": ("<", "≥")}[check.side]
     links = {Ruling.FIRES: sign[0], Ruling.PASSES: sign[1], Ruling.UNDECIDED: "leaves open the threshold"}
     if evidence.value is None:
-        shown = "not finite" if evidence.low == evidence.high else span(evidence.low, evidence.high, unit)
+        shown = "not finite" if evidence.low == evidence.high else check.show_interval(evidence.low, evidence.high)
         links |= {Ruling.FIRES: "lies beyond the threshold", Ruling.PASSES: "clears the threshold"}
     text = f"{label} {shown} {links[ruling]} {limit}"
     if len(seeds) > 1:
@@ -361,11 +324,3 @@ def _history(ruling: Ruling, seeds: tuple[SeedOutcome, ...]) -> list[str]:
 def advisory(outcome: Outcome) -> Outcome:
     """The same outcome, not counted in the verdict."""
     return replace(outcome, required=False)
-
-
-def _json(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _list(interval: tuple[float | None, float | None] | None) -> list[float | None] | None:
-    return None if interval is None else list(interval)

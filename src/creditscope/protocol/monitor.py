@@ -1,14 +1,12 @@
 """The same checks, live: fed row by row while runs train, it says at once when one is lost."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from creditscope.protocol.check import Check, sentence
-from creditscope.protocol.checks.direction import PROBES_IN_A_ROW, Direction
-from creditscope.protocol.checks.point import EpochCheck, PointCheck, ProbeCheck
+from creditscope.protocol.check import Check, said
 from creditscope.protocol.facts import RunFacts, initial_stream
-from creditscope.protocol.presets import protocol_named
+from creditscope.protocol.presets import Protocol, protocol_named
 from creditscope.records.rows import EndRow, EpochRow, HeaderRow, ProbeRow
 
 Mode = Literal["alert", "stop"]
@@ -42,26 +40,33 @@ class _Watched:
     facts: RunFacts
     firing: set[str] = field(default_factory=set)
     last: EpochRow | None = None
-    streak: int = 0
+    streaks: dict[str, int] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
 
 
 class Monitor:
-    """Watches runs while they train. Point checks speak each epoch, direction after three firing probes in a row.
+    """Watches runs while they train. A check speaks once as many rows in a row fire as it asks for.
 
-    Depth compares finished runs and is never watched; baseline runs are never watched.
+    Checks that compare finished runs, such as depth, are never watched; baseline runs are never watched.
 
     Args:
-        protocol: ``standard`` or ``published``.
+        protocol: ``standard``, ``published``, or a ``Protocol``; its required checks are watched.
         mode: ``alert`` only speaks; ``stop`` also asks for the run to be stopped.
         thresholds: Thresholds of one's own, by check name.
+        on_problem: Hears of a check that failed, the first time it does on a run; ``problems`` keeps it too.
     """
 
     def __init__(
-        self, protocol: str = "standard", mode: Mode = "alert", thresholds: Mapping[str, float] | None = None
+        self,
+        protocol: str | Protocol = "standard",
+        mode: Mode = "alert",
+        thresholds: Mapping[str, float] | None = None,
+        on_problem: Callable[[str], object] | None = None,
     ) -> None:
         self.mode = mode
-        self.checks = protocol_named(protocol, thresholds).required
+        self.checks = tuple(check for check in protocol_named(protocol, thresholds).required if check.live)
         self.problems: list[str] = []
+        self._on_problem = on_problem
         self._runs: dict[str, _Watched] = {}
 
     def on_row(self, header: HeaderRow, row: HeaderRow | EpochRow | ProbeRow | EndRow) -> list[Alert]:
@@ -88,35 +93,36 @@ class Monitor:
             if fires is None or fires == (check.name in watched.firing):
                 continue
             watched.firing.symmetric_difference_update({check.name})
-            alerts.append(self._alert(run, check, row, watched.facts, fires))
+            alerts.append(self._alert(run, check, row, watched, fires))
         return alerts
 
     def _fires(self, check: Check, watched: _Watched, row: EpochRow | ProbeRow, run: str) -> bool | None:
-        """Whether a check fires on a row; None when it does not read such rows, or could not."""
+        """Whether a check fires, as many rows in a row as it asks for; None when it does not read such a row."""
+        same = watched.last if watched.last is not None and watched.last.epoch == row.epoch else None
         try:
-            if isinstance(check, EpochCheck) and isinstance(row, EpochRow):
-                return check.fires(watched.facts, row)
-            if isinstance(check, ProbeCheck) and isinstance(row, ProbeRow):
-                return None if getattr(row, check.field) is None else check.fires(watched.facts, row)
-            if isinstance(check, Direction) and isinstance(row, ProbeRow):
-                return self._direction(check, watched, row)
+            fires = check.fires_on(watched.facts, row, same)
         except Exception as error:  # a judge must never end the training it watches
-            self.problems.append(f"{run}: {check.name} failed at epoch {row.epoch}: {type(error).__name__}: {error}")
-        return None
-
-    def _direction(self, check: Direction, watched: _Watched, row: ProbeRow) -> bool | None:
-        if row.epoch == 0 or row.null is None:
+            self._note(run, check, row, watched, error)
             return None
-        beside = watched.last if watched.last is not None and watched.last.epoch == row.epoch else None
-        watched.streak = watched.streak + 1 if check.fires(watched.facts, row, beside) else 0
-        return watched.streak >= PROBES_IN_A_ROW
+        if fires is None:
+            return None
+        watched.streaks[check.name] = watched.streaks.get(check.name, 0) + 1 if fires else 0
+        return watched.streaks[check.name] >= check.in_a_row
 
-    def _alert(self, run: str, check: Check, row: EpochRow | ProbeRow, facts: RunFacts, fires: bool) -> Alert:
+    def _note(self, run: str, check: Check, row: EpochRow | ProbeRow, watched: _Watched, error: Exception) -> None:
+        if check.name in watched.failed:
+            return
+        watched.failed.add(check.name)
+        self.problems.append(f"{run}: {check.name} failed at epoch {row.epoch}: {said(error)}")
+        if self._on_problem is not None:
+            self._on_problem(self.problems[-1])
+
+    def _alert(self, run: str, check: Check, row: EpochRow | ProbeRow, watched: _Watched, fires: bool) -> Alert:
         stop = fires and self.mode == "stop"
-        said = [f"epoch {row.epoch}: {check.name} {'fires' if fires else 'has recovered'} on {run}"]
-        if isinstance(check, PointCheck):
-            said.append(sentence(check, check.label, check.measure(facts, row), ()))
-        else:
-            said.append(f"{PROBES_IN_A_ROW} probes in a row" if fires else "a probe no longer fires")
-        said += ["stopping it"] if stop else []
-        return Alert(run, check.name, row.epoch, not fires, stop, "; ".join(said))
+        parts = [f"epoch {row.epoch}: {check.name} {'fires' if fires else 'has recovered'} on {run}"]
+        try:
+            parts.append(check.alert(watched.facts, row, fires))
+        except Exception as error:  # the alert stands without its details
+            self._note(run, check, row, watched, error)
+        parts += ["stopping it"] if stop else []
+        return Alert(run, check.name, row.epoch, not fires, stop, "; ".join(filter(None, parts)))

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from creditscope.protocol.cells import accuracy_of
-from creditscope.protocol.check import Grade, Outcome, Ruling
+from creditscope.protocol.check import Outcome
+from creditscope.protocol.evidence import Grade, Ruling
 from creditscope.protocol.facts import RunFacts
-from creditscope.protocol.sensitivity import Range, gaps
-from creditscope.protocol.text import counted, listed, number, quantity, span
+from creditscope.protocol.sensitivity import DIFFERENCES, Range, gaps
+from creditscope.protocol.text import counted, listed, number, span
 from creditscope.records.log import RunLog
 from creditscope.records.table import Table, markdown, visible
 
@@ -84,13 +85,23 @@ def render(found: Sequence[Section], form: Form, width: int | None = None) -> st
 def heading(audit: "Audit") -> str:
     """Which protocol, how many cells, what was set and assumed."""
     protocol = audit.protocol
-    parts = [f"Protocol {protocol.name}, version {protocol.version}; {counted(len(audit.claims), 'cell')} judged"]
+    parts = [f"Protocol {protocol.title}; {counted(len(audit.claims), 'cell')} judged"]
     if protocol.overrides:
         parts.append("thresholds set: " + ", ".join(f"{name}={value:g}" for name, value in protocol.overrides))
     given = {name: value for name, value in (("blocks", audit.assume.blocks), ("h0", audit.assume.h0)) if value}
     if given:
         parts.append("assumed: " + ", ".join(f"{name}={value:g}" for name, value in given.items()))
     return "; ".join(parts)
+
+
+def under(audit: "Audit") -> str:
+    """Said of a verdict under a protocol that is not quite the one which ships under its name; empty otherwise.
+
+    Args:
+        audit: The audit.
+    """
+    protocol = audit.protocol
+    return f" under {protocol.label}" if protocol.added or protocol.dropped else ""
 
 
 def verdict_table(audit: "Audit") -> Table:
@@ -102,7 +113,7 @@ def verdict_table(audit: "Audit") -> Table:
         shown = str(cell.verdict.kind) if cell.verdict else "baseline"
         checks = [_cell(outcomes[name]) if name in outcomes else "" for name in names]
         rows.append((f"{cell.cell.label}\n{counted(len(cell.cell.runs), 'seed')}", _accuracy(cell), *checks, shown))
-    return Table(("method", "accuracy", *names, "verdict"), tuple(rows))
+    return Table(("method", "accuracy", *names, f"verdict{under(audit)}"), tuple(rows))
 
 
 def long_table(audit: "Audit") -> Table:
@@ -198,7 +209,7 @@ def gaps_table(audit: "Audit") -> Table:
     """How wide the gap is in which each threshold lies."""
     rows = []
     for gap in gaps([[o for o in cell.outcomes if o.required] for cell in audit.claims]):
-        factor = gap.unit not in ("pp", "cosine")
+        factor = gap.unit not in DIFFERENCES
         width = "–" if gap.width is None else f"×{number(gap.width)}" if factor else f"{number(gap.width)} {gap.unit}"
         failing = "none fails" if gap.failing is None else f"{number(gap.failing)} ({gap.failing_log})"
         passing = "none passes" if gap.passing is None else f"{number(gap.passing)} ({gap.passing_log})"
@@ -210,7 +221,8 @@ def _why(audit: "Audit") -> tuple[str, ...]:
     lines = []
     for cell in audit.claims:
         seeds = listed("?" if seed is None else seed for seed in cell.cell.seeds)
-        lines.append(f"{cell.cell.label} (seed{'s' if len(cell.cell.seeds) > 1 else ''} {seeds}): {_kind(cell)}")
+        many = "s" if len(cell.cell.seeds) > 1 else ""
+        lines.append(f"{cell.cell.label} (seed{many} {seeds}): {_kind(cell)}{under(audit)}")
         for outcome in cell.outcomes:
             if outcome.required or outcome.ruling is not Ruling.NOT_MEASURED:
                 mark = "" if outcome.required else " (advisory)"
@@ -247,11 +259,10 @@ def _cell(outcome: Outcome) -> str:
 
 
 def _value(outcome: Outcome) -> str:
-    unit = outcome.unit if outcome.unit in ("×", "pp") else ""
     if outcome.evidence.value is not None:
-        return quantity(outcome.evidence.value, unit)
+        return outcome.check.show(outcome.evidence.value)
     interval = outcome.evidence.interval
-    return "" if interval is None else span(*interval, unit)
+    return "" if interval is None else outcome.check.show_interval(*interval)
 
 
 def _accuracy(cell: "JudgedCell") -> str:

@@ -1,65 +1,66 @@
-"""The two protocols: which checks, with which thresholds, under which version."""
+"""Protocols: which checks, with which thresholds, under which version; those that ship, and checks added to them."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.protocol.check import Check
 from creditscope.protocol.checks.advisory import DriftCheck, RepresentationCheck
 from creditscope.protocol.checks.depth import DepthInterval, DepthPoint
 from creditscope.protocol.checks.direction import Direction
-from creditscope.protocol.checks.fidelity import FIDELITY_FLOOR, FidelityCheck
+from creditscope.protocol.checks.fidelity import FidelityCheck
 from creditscope.protocol.checks.movement import MovementCheck
 from creditscope.protocol.checks.reference import ReferenceGain, ReferenceNorm
 from creditscope.protocol.checks.scale import Scale
+from creditscope.protocol.text import listed
+from creditscope.registry import CHECK_GROUP, Registry
 
 VERSION = "1"
-# The published floor is 1e-7 on gradients mean-reduced over 128 samples; ours are sum-reduced.
-REFERENCE_FLOOR = 1e-7 * 128
-DEFAULTS: dict[str, float] = {
-    "scale": 50.0,
-    "reference": REFERENCE_FLOOR,
-    "depth": 2.0,
-    "fidelity": FIDELITY_FLOOR,
-    "direction": 0.05,
-    "movement": 1e-4,
-    "drift": 0.30,
-    "representation": 0.0,
-}
-_RANGES: dict[str, tuple[float, float]] = {
-    "scale": (0.0, math.inf),
-    "reference": (0.0, math.inf),
-    "fidelity": (0.0, 1.0),
-    "direction": (-1.0, 1.0),
-    "movement": (0.0, math.inf),
-    "drift": (0.0, 1.0),
-}
 _REQUIRED: dict[str, tuple[type[Check], ...]] = {
     "published": (Scale, ReferenceNorm, DepthPoint),
     "standard": (Scale, ReferenceGain, DepthInterval, FidelityCheck, Direction, MovementCheck),
 }
 _ADVISORY: tuple[type[Check], ...] = (DriftCheck, RepresentationCheck)
 NAMES = tuple(_REQUIRED)
+CHECKS = Registry(
+    "check",
+    CHECK_GROUP,
+    {check.name: f"{check.__module__}:{check.__name__}" for check in (*_REQUIRED["standard"], *_ADVISORY)},
+)
+# It stands in --set NAME=VALUE, in headings and in the addresses within a page.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
 class Protocol:
     """A named, versioned list of checks.
 
+    ``protocol_named("standard").with_checks(required=[MyCheck()])`` is the standard with one more; it says so wherever
+    its name stands.
+
     Args:
-        name: ``standard`` or ``published``.
+        name: ``standard``, ``published``, or a name of your own.
         version: Changes whenever a definition or a default does.
         required: The checks that make the verdict.
         advisory: Those that do not.
-        overrides: Thresholds that a user set.
     """
 
     name: str
     version: str
     required: tuple[Check, ...]
-    advisory: tuple[Check, ...]
-    overrides: tuple[tuple[str, float], ...] = ()
+    advisory: tuple[Check, ...] = ()
+
+    def __post_init__(self) -> None:
+        for check in self.checks:
+            _refuse_unusable(check)
+        names = [check.name for check in self.checks]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise BadInput(f"two checks are called {twice[0]!r}; give one of them another name")
+        if not self.required:
+            raise BadInput(f"protocol {self.name!r} requires no check; a verdict needs at least one")
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -71,29 +72,150 @@ class Protocol:
         """Threshold by check."""
         return {check.name: check.threshold for check in self.checks}
 
+    @property
+    def overrides(self) -> tuple[tuple[str, float], ...]:
+        """The thresholds that are not those of their class."""
+        usual = {check.name: getattr(type(check), "threshold", check.threshold) for check in self.checks}
+        return tuple(sorted((name, value) for name, value in self.thresholds.items() if value != usual[name]))
 
-def protocol_named(name: str, thresholds: Mapping[str, float] | None = None) -> Protocol:
-    """Build a preset, with some thresholds of one's own.
+    @property
+    def added(self) -> tuple[Check, ...]:
+        """The checks that the protocol which ships under this name does not have; none under a name of your own."""
+        ships = _ships(self.name)
+        return tuple(check for check, role in self._roles if ships and (type(check), role) not in ships)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The checks that it lacks, compared with the protocol which ships under this name."""
+        held = {(type(check), role) for check, role in self._roles}
+        return tuple(check.name for check, role in _ships(self.name) if (check, role) not in held)
+
+    @property
+    def _roles(self) -> list[tuple[Check, bool]]:
+        return [*((check, True) for check in self.required), *((check, False) for check in self.advisory)]
+
+    @property
+    def label(self) -> str:
+        """Its name, with what sets it apart from the protocol which ships under that name."""
+        return self.name + self._changes
+
+    @property
+    def title(self) -> str:
+        """Name, version and what sets it apart."""
+        return f"{self.name}, version {self.version}{',' if self._changes else ''}{self._changes}"
+
+    @property
+    def _changes(self) -> str:
+        named = [check.name + ("" if check in self.required else " (advisory)") for check in self.added]
+        parts = [f"with {listed(named)} added"] if named else []
+        parts += [f"without {listed(self.dropped)}"] if self.dropped else []
+        return "".join(f" {part}" for part in parts)
+
+    def with_checks(
+        self,
+        required: Iterable[Check | type[Check] | str] = (),
+        advisory: Iterable[Check | type[Check] | str] = (),
+    ) -> Self:
+        """The same protocol with checks added.
+
+        Args:
+            required: Checks that count in the verdict: a check, its class, a known name, or ``package.module:Name``.
+            advisory: Checks that do not.
+        """
+        return replace(
+            self,
+            required=(*self.required, *map(find_check, required)),
+            advisory=(*self.advisory, *map(find_check, advisory)),
+        )
+
+    def with_thresholds(self, thresholds: Mapping[str, float]) -> Self:
+        """The same protocol with thresholds of one's own.
+
+        Args:
+            thresholds: Threshold by check name.
+        """
+        known = list(self.thresholds)
+        for key in thresholds:
+            if key not in known:
+                raise BadInput(f"protocol {self.name!r} has no check {key!r} to set; {did_you_mean(key, known)}")
+
+        def at(check: Check) -> Check:
+            return check.at(thresholds[check.name]) if check.name in thresholds else check
+
+        return replace(self, required=tuple(map(at, self.required)), advisory=tuple(map(at, self.advisory)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON of an audit says of it."""
+        return {
+            "protocol": self.name,
+            "version": self.version,
+            "thresholds": self.thresholds,
+            "overrides": dict(self.overrides),
+            "added_checks": [
+                {"name": check.name, "required": check in self.required, "class": place_of(check)}
+                for check in self.added
+            ],
+            "dropped_checks": list(self.dropped),
+        }
+
+
+def protocol_named(name: str | Protocol, thresholds: Mapping[str, float] | None = None) -> Protocol:
+    """A protocol that ships, or the one given, with some thresholds of one's own.
 
     Args:
-        name: ``standard`` or ``published``.
+        name: ``standard``, ``published``, or a ``Protocol``.
         thresholds: Threshold by check name; recorded in the audit.
     """
-    if name not in _REQUIRED:
-        raise BadInput(f"unknown protocol {name!r}; {did_you_mean(name, NAMES)}")
-    given = dict(thresholds or {})
-    known = [check.name for check in (*_REQUIRED[name], *_ADVISORY)]
-    for key, value in given.items():
-        if key not in known:
-            raise BadInput(f"protocol {name!r} has no check {key!r} to set; {did_you_mean(key, known)}")
-        low, high = _RANGES.get(key, (-math.inf, math.inf))
-        if not (math.isfinite(value) and low <= value <= high):
-            raise BadInput(f"threshold {key} must be a finite number in [{low:g}, {high:g}], got {value}")
-    chosen = DEFAULTS | given
-    return Protocol(
-        name=name,
-        version=VERSION,
-        required=tuple(check(chosen[check.name]) for check in _REQUIRED[name]),
-        advisory=tuple(check(chosen[check.name]) for check in _ADVISORY),
-        overrides=tuple(sorted(given.items())),
-    )
+    if not isinstance(name, Protocol):
+        if name not in _REQUIRED:
+            raise BadInput(f"unknown protocol {name!r}; {did_you_mean(str(name), NAMES)}")
+        required, advisory = (tuple(check() for check in checks) for checks in (_REQUIRED[name], _ADVISORY))
+        name = Protocol(name, VERSION, required, advisory)
+    return name.with_thresholds(thresholds or {})
+
+
+def _ships(name: str) -> list[tuple[type[Check], bool]]:
+    """What ships under a name: each check, and whether it is required; nothing under a name of one's own."""
+    required, advisory = _REQUIRED.get(name, ()), _ADVISORY if name in _REQUIRED else ()
+    return [*((check, True) for check in required), *((check, False) for check in advisory)]
+
+
+def find_check(what: Check | type[Check] | str) -> Check:
+    """A check from what names it.
+
+    Args:
+        what: A check, its class, a known name, or ``package.module:Name`` of either.
+    """
+    found = CHECKS.find(what)
+    if isinstance(found, type) and issubclass(found, Check):
+        try:
+            found = found()
+        except TypeError as error:
+            raise BadInput(
+                f"check {found.__name__} cannot be made without arguments ({error}); give one made"
+            ) from None
+    if not isinstance(found, Check):
+        raise BadInput(f"{what!r} is no check; give a subclass of creditscope.Check")
+    return found
+
+
+def place_of(check: Check) -> str:
+    """Where the class of a check is found: ``package.module:Name``.
+
+    Args:
+        check: The check.
+    """
+    return f"{type(check).__module__}:{type(check).__qualname__}"
+
+
+def _refuse_unusable(check: Check) -> None:
+    if not isinstance(check, Check):
+        raise BadInput(f"{check!r} is no check; give a subclass of creditscope.Check, made")
+    name = getattr(check, "name", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadInput(f"{place_of(check)}: a check's name is letters, digits, - and _, got {name!r}")
+    value, (low, high) = getattr(check, "threshold", None), check.allowed
+    if value is None:
+        raise BadInput(f"check {name!r} has no threshold; give its class one: threshold = 1.0")
+    if not (isinstance(value, (int, float)) and math.isfinite(value) and low <= value <= high):
+        raise BadInput(f"threshold {name} must be a finite number in [{low:g}, {high:g}], got {value}")

@@ -4,10 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from creditscope.protocol.check import Outcome, Ruling
+from creditscope.protocol.check import Outcome
+from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.verdict import rule
 
 Range = tuple[float | None, float | None]
+
+
+# Units in which two values are compared by their difference; in all others by their ratio.
+DIFFERENCES = ("pp", "cosine", "fraction")
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def zones(outcome: Outcome) -> list[tuple[float, float, Ruling]]:
     if outcome.ruling is Ruling.NOT_MEASURED:
         return [(-math.inf, math.inf, Ruling.NOT_MEASURED)]
     order = (Ruling.PASSES, Ruling.UNDECIDED, Ruling.FIRES)
-    rulings = order if outcome.side == "below" else order[::-1]
+    rulings = order if outcome.check.side == "below" else order[::-1]
     cuts = (-math.inf, low, high, math.inf)
     return [(a, b, ruling) for a, b, ruling in zip(cuts, cuts[1:], rulings, strict=False) if a < b]
 
@@ -98,7 +103,7 @@ def _gap(outcomes: list[Outcome]) -> Gap:
     runs = [(seed.evidence.value, seed) for outcome in outcomes for seed in outcome.per_seed]
     failing = [(value, seed.log) for value, seed in runs if value is not None and seed.ruling is Ruling.FIRES]
     passing = [(value, seed.log) for value, seed in runs if value is not None and seed.ruling is Ruling.PASSES]
-    nearest_failing, nearest_passing = (min, max) if first.side == "above" else (max, min)
+    nearest_failing, nearest_passing = (min, max) if first.check.side == "above" else (max, min)
     fail, fail_log = nearest_failing(failing, default=(None, None))
     good, good_log = nearest_passing(passing, default=(None, None))
     return Gap(first.name, first.unit, fail, fail_log, good, good_log, _width(first, fail, good))
@@ -107,7 +112,7 @@ def _gap(outcomes: list[Outcome]) -> Gap:
 def _width(outcome: Outcome, failing: float | None, passing: float | None) -> float | None:
     if failing is None or passing is None:
         return None
-    if outcome.unit in ("pp", "cosine", "fraction"):
+    if outcome.unit in DIFFERENCES:
         return abs(passing - failing)
     small, large = sorted((failing, passing))
     return large / small if small > 0 else None

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from creditscope.protocol.cells import Cell
-from creditscope.protocol.check import History, Outcome
+from creditscope.protocol.check import Outcome
+from creditscope.protocol.evidence import History
 from creditscope.protocol.readings import curve_of
 from creditscope.records.log import RunLog
-
-# Depth compares finished runs: no alert can come from it while a run goes on.
-NOT_LIVE = ("depth",)
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,12 @@ def _timeline(run: RunLog, outcomes: Sequence[Outcome]) -> RunTimeline:
     mine = (run.name, run.spec.seed)
     histories = {o.name: s.history for o in outcomes for s in o.per_seed if (s.log, s.seed) == mine}
     firings = {name: history for name, history in histories.items() if history.first is not None}
+    # A check that compares finished runs cannot raise an alert while a run goes on.
+    live = {outcome.name for outcome in outcomes if outcome.check.live}
     lasting = [
         (history.first, name)
         for name, history in firings.items()
-        if name not in NOT_LIVE and history.recovered is None and history.first is not None
+        if name in live and history.recovered is None and history.first is not None
     ]
     if not lasting or run.last is None:
         return RunTimeline(run.spec.seed, run.name, firings)

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from creditscope.protocol.check import Grade, Outcome, Ruling
+from creditscope.protocol.check import Outcome
+from creditscope.protocol.evidence import Grade, Ruling
 
 
 class VerdictKind(StrEnum):

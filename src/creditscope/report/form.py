@@ -6,9 +6,9 @@ from statistics import fmean
 
 from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Outcome
-from creditscope.protocol.checks.direction import last_probe
+from creditscope.protocol.checks.block_credit import last_probe
 from creditscope.protocol.present import Section, heading, render
-from creditscope.protocol.text import counted, listed, number, quantity
+from creditscope.protocol.text import counted, listed, number
 from creditscope.records.rows import Gamma, Numbers, ProbeRow
 from creditscope.records.table import Table, latex, markdown
 from creditscope.report.labels import name_cells
@@ -70,7 +70,7 @@ def reporting_form(cell: JudgedCell, audit: Audit, label: str | None = None) -> 
         ("Test accuracy", _accuracy(cell)),
         ("Probe set", probe),
         *((f"Check: {outcome.name}", _check(outcome)) for outcome in cell.outcomes),
-        ("Protocol", f"{audit.protocol.name}, version {audit.protocol.version}"),
+        ("Protocol", audit.protocol.title),
         ("Verdict", str(cell.verdict.kind) if cell.verdict else "none: a baseline"),
         *((f"Pitfall: {name}", said) for name, said in _pitfalls(cell)),
     ]
@@ -182,8 +182,7 @@ def _accuracy(cell: JudgedCell) -> str:
 
 
 def _check(outcome: Outcome) -> str:
-    unit = outcome.unit if outcome.unit in ("×", "pp") else ""
-    limit = f"threshold {quantity(outcome.threshold, unit)}"
+    limit = f"threshold {outcome.check.show(outcome.threshold)}"
     return f"{outcome.ruling} ({outcome.evidence.grade}; {limit}): {outcome.reason}"
 
 
@@ -196,7 +195,7 @@ def _pitfalls(cell: JudgedCell) -> list[tuple[str, str]]:
     reduction = spec.probe.reduction if spec.probe else None
     exact = cell.cell.members[0][1].exact
     fixed = [f"h_{state}" for state, is_exact in enumerate(exact) if is_exact]
-    base = next((outcome.baseline for outcome in cell.outcomes if outcome.name == "depth"), None)
+    base = next((outcome.baseline for outcome in cell.outcomes if outcome.baseline is not None), None)
     matched = base is not None and base["matched"]
     stood = "not compared" if base is None else base["method"] or "a bare number"
     return [

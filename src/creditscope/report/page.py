@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.protocol.audit import Audit, Logs, audit
-from creditscope.protocol.present import heading
+from creditscope.protocol.present import heading, under
+from creditscope.protocol.presets import NAMES, Protocol, place_of
 from creditscope.records.load import Loaded
 from creditscope.records.log import RunLog, write_atomic
 from creditscope.records.provenance import version
@@ -37,7 +38,7 @@ SUFFIXES = (".html", ".md", ".tex")
 
 def render_report(
     logs: Sequence[RunLog] | Loaded,
-    protocol: str = "standard",
+    protocol: str | Protocol = "standard",
     baseline: float | Logs | None = None,
     thresholds: Mapping[str, float] | None = None,
     assume: Mapping[str, float] | None = None,
@@ -47,7 +48,7 @@ def render_report(
 
     Args:
         logs: The runs, read whole.
-        protocol: ``standard`` or ``published``.
+        protocol: ``standard``, ``published``, or a ``Protocol``.
         baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
         thresholds: Thresholds of one's own, by check name.
         assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
@@ -59,7 +60,7 @@ def render_report(
 def write_report(
     logs: Sequence[RunLog] | Loaded,
     out: Path,
-    protocol: str = "standard",
+    protocol: str | Protocol = "standard",
     baseline: float | Logs | None = None,
     thresholds: Mapping[str, float] | None = None,
     assume: Mapping[str, float] | None = None,
@@ -70,7 +71,7 @@ def write_report(
     Args:
         logs: The runs, read whole.
         out: The file; its suffix decides the form.
-        protocol: ``standard`` or ``published``.
+        protocol: ``standard``, ``published``, or a ``Protocol``.
         baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
         thresholds: Thresholds of one's own, by check name.
         assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
@@ -115,7 +116,7 @@ def _page(result: Audit, command: str | None) -> str:
             style=Markup(style),
             script=Markup(script),
             data=Markup(embed(page_data(result, names))),
-            headline=headline(names),
+            headline=headline(names, under(result)),
             heading=heading(result),
             usual_pair=usual_pair(names),
             cards=cards(names),
@@ -139,14 +140,20 @@ def _page(result: Audit, command: str | None) -> str:
 
 def _command(result: Audit) -> str:
     """The command line that makes the page again where the logs lie."""
+    protocol = result.protocol
+    if protocol.name not in NAMES or protocol.dropped:
+        return f"# judged from Python: write_report(..., protocol=...), a protocol of its own: {protocol.title}"
     logs = [run.name for cell in result.cells for run in cell.cell.runs]
     baselines = [cell.cell.baseline for cell in result.claims if cell.cell.baseline is not None]
     numbers = {baseline.accuracy for baseline in baselines if baseline.accuracy is not None}
     options = [f"--baseline={number!r}" for number in sorted(numbers)]
-    options += [f"--set={name}={value!r}" for name, value in result.protocol.overrides]
+    options += [
+        f"--{'check' if check in protocol.required else 'advisory-check'}={place_of(check)}" for check in protocol.added
+    ]
+    options += [f"--set={name}={value!r}" for name, value in protocol.overrides]
     assumed = {"blocks": result.assume.blocks, "h0": result.assume.h0, "ratio": result.assume.ratio}
     options += [f"--assume={name}={value!r}" for name, value in assumed.items() if value is not None]
-    words = ["creditscope", "report", *logs, f"--protocol={result.protocol.name}", *options, "--out=report.html"]
+    words = ["creditscope", "report", *logs, f"--protocol={protocol.name}", *options, "--out=report.html"]
     return shlex.join(words)
 
 

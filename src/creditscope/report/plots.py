@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from creditscope.protocol.presets import Protocol
+
 
 @dataclass(frozen=True)
 class Plot:
@@ -23,22 +25,24 @@ class Plot:
     baselines: bool = False
 
 
-_LIVE = ("scale", "reference", "depth", "fidelity", "direction", "movement")
-PLOTS = (
-    Plot("plot-scale", ("growth_max", "growth", "hidden", "branch"), "epochs", ("scale",)),
-    Plot("plot-reference", ("gain", "reference", "clamp"), "layers", ("reference",)),
-    Plot("plot-depth", ("margin", "accuracy"), "epochs", ("depth",), baselines=True),
-    Plot("plot-fidelity", ("fidelity", "clamp"), "layers", ("fidelity",)),
-    Plot(
-        "plot-direction",
-        ("cosine", "published", "gradient", "rho", "nudge", "descent"),
-        "layers",
-        ("direction",),
-    ),
-    Plot("plot-movement", ("stillest", "movement"), "epochs", ("movement",)),
-    Plot("plot-advisory", ("probe_accuracy", "drift", "participation"), "layers", ("drift", "representation")),
-    Plot("plot-accuracy", ("accuracy", "test_loss", "train_loss"), "epochs", _LIVE),
-    Plot("plot-stream", ("hidden",), "epochs", _LIVE),
-    Plot("plot-gradient", ("reference", "gain"), "epochs", _LIVE),
-    Plot("plot-gamma", ("gamma_published", "gamma_acting", "gamma_deep"), "epochs", _LIVE),
-)
+def plots(protocol: Protocol) -> tuple[Plot, ...]:
+    """The plots of a page: one for each check that has one, then those over time.
+
+    Args:
+        protocol: Whose checks.
+    """
+    own = [
+        Plot(f"plot-{check.name}", check.plot.quantities, check.plot.view, (check.name,), check.plot.baselines)
+        for check in protocol.checks
+        if check.plot is not None
+    ]
+    marks = tuple(check.name for check in protocol.required)
+    return (*own, *(Plot(f"plot-{name}", quantities, "epochs", marks) for name, quantities in _OVER_TIME.items()))
+
+
+_OVER_TIME = {
+    "accuracy": ("accuracy", "test_loss", "train_loss"),
+    "stream": ("hidden",),
+    "gradient": ("reference", "gain"),
+    "gamma": ("gamma_published", "gamma_acting", "gamma_deep"),
+}

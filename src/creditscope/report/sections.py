@@ -1,17 +1,15 @@
 """The parts of the page as plain values: cards, the decision table, one section a check, the timeline."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from creditscope.protocol.audit import Audit
-from creditscope.protocol.check import Outcome, Ruling
+from creditscope.protocol.check import Check, Outcome, Words, said
+from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.present import decisions_table, stays_table, timeline_table, verdict_table
-from creditscope.protocol.text import counted, listed, number, quantity, span
+from creditscope.protocol.text import counted, listed
 from creditscope.records.table import Align, Table
 from creditscope.report.labels import Named, Names
-from creditscope.report.words import ADVISORY, CHECKS, SYMBOLS, VERDICT_SYMBOLS, Words
-
-_UNITS = ("×", "pp")
+from creditscope.report.words import SYMBOLS, VERDICT_SYMBOLS
 
 
 @dataclass(frozen=True)
@@ -83,15 +81,17 @@ class CheckSection:
         name: The check.
         words: Its question, how to read it, and advice.
         required: Whether it counts in the verdict.
+        plot: Whether it has a plot.
         numbers: The table.
         readings: Method by method.
         fires: Whether the advice is needed.
-        extra: A further table: the blocks of the direction check.
+        extra: A further table, of the check's own.
     """
 
     name: str
     words: Words
     required: bool
+    plot: bool
     numbers: Table
     readings: tuple[Reading, ...]
     fires: bool
@@ -112,11 +112,16 @@ def cards(names: Names) -> tuple[tuple[str, tuple[Card, ...]], ...]:
     return tuple(found)
 
 
-def headline(names: Names) -> str:
-    """How many methods stand, in one sentence."""
+def headline(names: Names, protocol: str = "") -> str:
+    """How many methods stand, in one sentence.
+
+    Args:
+        names: The cells.
+        protocol: What to say of the protocol.
+    """
     kinds = [str(named.judged.verdict.kind) for named in names.claims if named.judged.verdict]
     parts = [f"{kinds.count(kind)} {kind}" for kind in VERDICT_SYMBOLS if kind in kinds]
-    return f"{counted(len(kinds), 'claim')} judged: {listed(parts)}."
+    return f"{counted(len(kinds), 'claim')} judged{protocol}: {listed(parts)}."
 
 
 def usual_pair(names: Names) -> str:
@@ -154,53 +159,56 @@ def thresholds_table(audit: Audit, names: Names) -> Table:
 
 
 def check_sections(audit: Audit, names: Names) -> tuple[CheckSection, ...]:
-    """One section per required check of the protocol, then the advisory ones together.
+    """One section a check, in the order of the protocol.
 
     Args:
         audit: The audit.
         names: The cells.
     """
-    required = [check.name for check in audit.protocol.required]
-    found = [_section(name, (name,), names, True) for name in CHECKS if name in required]
-    return (*found, _section("advisory", ADVISORY, names, False))
+    return tuple(_section(check, check in audit.protocol.required, names) for check in audit.protocol.checks)
 
 
-def _section(name: str, checks: tuple[str, ...], names: Names, required: bool) -> CheckSection:
-    outcomes = [(named, o) for named in names.claims for o in named.judged.outcomes if o.name in checks]
-    several = len(checks) > 1
+def _section(check: Check, required: bool, names: Names) -> CheckSection:
+    found = [(named, o) for named in names.claims for o in named.judged.outcomes if o.check is check]
     readings = tuple(
-        Reading(
-            names.full(named) + (f", {outcome.name}" if several else ""),
-            str(outcome.ruling),
-            SYMBOLS[outcome.ruling],
-            outcome.reason,
-            outcome.settles,
-        )
-        for named, outcome in outcomes
+        Reading(names.full(named), str(o.ruling), SYMBOLS[o.ruling], o.reason, o.settles) for named, o in found
     )
-    fires = any(outcome.ruling is Ruling.FIRES for _, outcome in outcomes)
-    extra = _blocks_table(names) if name == "direction" else _baselines_table(names) if name == "depth" else None
-    return CheckSection(name, CHECKS[name], required, _numbers(outcomes, names, several), readings, fires, extra)
+    return CheckSection(
+        name=check.name,
+        words=check.words,
+        required=required,
+        plot=check.plot is not None,
+        numbers=_numbers(found, names),
+        readings=readings,
+        fires=any(outcome.ruling is Ruling.FIRES for _, outcome in found),
+        extra=_extra(check, found, names),
+    )
 
 
-def _numbers(outcomes: list[tuple[Named, Outcome]], names: Names, several: bool) -> Table:
-    """What each check found; a column in which nothing stands is left out."""
-    columns: dict[str, Align] = {"method": "left", "check": "left", "outcome": "left", "value": "right"}
-    columns |= {"interval": "right", "threshold": "right", "grade": "left", "first fired": "left", "per seed": "left"}
+def _extra(check: Check, found: list[tuple[Named, Outcome]], names: Names) -> Table | None:
+    try:
+        return check.extra([(names.full(named), named.judged.cell, outcome) for named, outcome in found])
+    except Exception as error:  # one check's table must not cost the page
+        return Table(("note",), ((f"the check's own table failed: {said(error)}",),), title="Further numbers")
+
+
+def _numbers(outcomes: list[tuple[Named, Outcome]], names: Names) -> Table:
+    """What a check found; a column in which nothing stands is left out."""
+    columns: dict[str, Align] = {"method": "left", "outcome": "left", "value": "right", "interval": "right"}
+    columns |= {"threshold": "right", "grade": "left", "first fired": "left", "per seed": "left"}
     rows = []
     for named, outcome in outcomes:
-        unit, interval = outcome.unit if outcome.unit in _UNITS else "", outcome.evidence.interval
+        check, interval = outcome.check, outcome.evidence.interval
         rows.append(
             (
                 names.full(named),
-                outcome.name if several else "",
                 f"{SYMBOLS[outcome.ruling]} {outcome.ruling}",
-                _known(outcome.evidence.value, outcome),
-                "" if interval is None else span(*interval, unit),
-                quantity(outcome.threshold, unit),
+                _known(outcome.evidence.value, check),
+                "" if interval is None else check.show_interval(*interval),
+                check.show(check.threshold),
                 str(outcome.evidence.grade),
                 "never" if outcome.first_epoch is None else f"epoch {outcome.first_epoch}",
-                ", ".join(f"{_seed(seed.seed)}: {_known(seed.evidence.value, outcome)}" for seed in outcome.per_seed),
+                ", ".join(f"{_seed(seed.seed)}: {_known(seed.evidence.value, check)}" for seed in outcome.per_seed),
             )
         )
     kept = [i for i, _ in enumerate(columns) if any(row[i] for row in rows)]
@@ -213,62 +221,8 @@ def _seed(seed: int | None) -> str:
     return "?" if seed is None else str(seed)
 
 
-def _known(value: float | None, outcome: Outcome) -> str:
-    """A value; φ so near 1 that four digits hide it is given by what it misses 1 by."""
-    if value is None:
-        return "–"
-    if outcome.name == "fidelity" and 0.999 < value < 1:
-        return f"1 − {1 - value:.1e}"
-    return quantity(value, outcome.unit if outcome.unit in _UNITS else "")
-
-
-def _blocks_table(names: Names) -> Table:
-    """The blocks that the direction check judges, pooled over seeds."""
-    rows: list[tuple[str, ...]] = []
-    for named in names.claims:
-        blocks: list[dict[str, Any]] = next(
-            (o.details.get("blocks", []) for o in named.judged.outcomes if o.name == "direction"), []
-        )
-        exact = [str(block["block"]) for block in blocks if block["standing"] == "exact"]
-        if exact:
-            rows.append((names.full(named), ", ".join(exact), "–", "–", "–", "–", "exact by construction, not counted"))
-        for block in (block for block in blocks if block["standing"] != "exact"):
-            numbers = (_plain(block[key]) for key in ("cosine", "p", "p_holm", "null_mean"))
-            rows.append((names.full(named), str(block["block"]), *numbers, block["why"] or ""))
-    return Table(("method", "block", "cosine", "p", "p (Holm)", "null mean", "note"), tuple(rows))
-
-
-def _baselines_table(names: Names) -> Table:
-    """What each claim was compared with."""
-    rows = []
-    for named in names.claims:
-        outcome = next((o for o in named.judged.outcomes if o.name == "depth"), None)
-        base = outcome.baseline if outcome is not None else None
-        if base is None:
-            continue
-        mean = named.judged.accuracy["mean"]
-        others = [other for other in base["beside"] if other["method"] != base["method"]]
-        beside = ", ".join(f"{other['method']} {_fraction(other['accuracy'])}" for other in others)
-        rows.append(
-            (
-                names.full(named),
-                _fraction(mean),
-                base["method"] or "a bare number",
-                _fraction(base["accuracy"]),
-                "yes" if base["matched"] else "no",
-                beside or "–",
-            )
-        )
-    columns = ("method", "accuracy", "compared with", "its accuracy", "matched", "beside it")
-    return Table(columns, tuple(rows))
-
-
-def _fraction(value: float | None) -> str:
-    return "not logged" if value is None else f"{value:.4f}"
-
-
-def _plain(value: float | None) -> str:
-    return "–" if value is None else number(value)
+def _known(value: float | None, check: Check) -> str:
+    return "–" if value is None else check.show(value)
 
 
 def _card(named: Named) -> Card:

@@ -14,7 +14,7 @@ from creditscope.records.log import RunLog
 from creditscope.records.rows import Numbers
 from creditscope.records.table import visible
 from creditscope.report.labels import Named, Names
-from creditscope.report.plots import PLOTS
+from creditscope.report.plots import plots
 from creditscope.report.quantities import NULL_SDS, QUANTITIES, Quantity
 
 DIGITS = 6
@@ -59,7 +59,7 @@ def page_data(audit: Audit, names: Names) -> dict[str, Any]:
                 "baselines": plot.baselines,
                 "lines": _lines(plot.quantities, audit, names),
             }
-            for plot in PLOTS
+            for plot in plots(audit.protocol)
         ],
     }
 
@@ -169,19 +169,13 @@ def _margins(run: RunLog, baseline: Baseline | None) -> list[float | None]:
 
 def _lines(quantities: Iterable[str], audit: Audit, names: Names) -> dict[str, list[dict[str, Any]]]:
     """Lines across a plot: the threshold of the check that judges a quantity, zero for cosines, chance for accuracy."""
-    limits = audit.protocol.thresholds
-    judged = "gain" if audit.protocol.name == "standard" else "reference"
+    judges = {name: check for check in audit.protocol.checks if check.plot for name in check.plot.lines}
     found: dict[str, list[dict[str, Any]]] = {}
-    thresholds = {"growth": "scale", judged: "reference", MARGIN: "depth", "movement": "movement", "drift": "drift"}
-    thresholds |= {"growth_max": "scale", "stillest": "movement", "cosine": "direction"}
     for name in quantities:
-        lines = []
-        if (check := thresholds.get(name)) in limits:
-            assert check is not None
-            lines.append({"value": limits[check], "label": f"threshold {number(limits[check])}"})
-        if name == "fidelity" and "fidelity" in limits:
-            phi = limits["fidelity"]
-            lines.append({"value": math.sqrt(1 - phi * phi), "label": f"threshold φ = {number(phi)}"})
+        lines: list[dict[str, Any]] = []
+        if name in judges:
+            value, label = judges[name].line()
+            lines.append({"value": value, "label": label})
         if (name in QUANTITIES and QUANTITIES[name].angle) or name in (MARGIN, "rho", "nudge"):
             lines.append({"value": 0, "label": ""})
         if name == "accuracy":

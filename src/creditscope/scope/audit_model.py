@@ -11,6 +11,7 @@ from creditscope.blocks import Blocks
 from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput
 from creditscope.protocol.audit import Audit, Logs, audit
+from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.measure import (
@@ -43,7 +44,7 @@ def audit_model(
     recipe: Recipe | None = None,
     name: str = "model",
     seed: int = 0,
-    protocol: str = "standard",
+    protocol: str | Protocol = "standard",
     redraws: int = 999,
     directions: int = 32,
 ) -> Audit:
@@ -67,7 +68,7 @@ def audit_model(
         name: What the method is called in the audit.
         seed: The run's seed; probe directions and redraws follow from it. Judge several together with
             ``cs.audit([*one.logs, *two.logs])``.
-        protocol: ``standard`` or ``published``.
+        protocol: ``standard``, ``published``, or a ``Protocol``.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
     """

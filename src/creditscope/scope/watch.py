@@ -18,6 +18,7 @@ from creditscope.probes.guards import samples_are_independent
 from creditscope.probes.schedule import EXPENSIVE_EPOCHS
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
+from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.measure import (
@@ -56,6 +57,7 @@ def watch(
     on_alert: Callable[[Alert], None] | None = None,
     on_row: OnRow | None = None,
     stop: bool = False,
+    protocol: str | Protocol = "standard",
     recipe: Recipe | None = None,
     name: str = "model",
     seed: int = 0,
@@ -80,6 +82,7 @@ def watch(
         on_alert: Called with each alert; None logs a warning.
         on_row: Called with (header, row) for each row of the log, such as a sink of ``creditscope.integrations``.
         stop: Whether an alert ends the ``with`` block.
+        protocol: ``standard``, ``published``, or a ``Protocol``: its required checks raise the alerts.
         recipe: How it is trained, as in ``audit_model``.
         name: What the method is called in the log.
         seed: The run's seed.
@@ -93,7 +96,7 @@ def watch(
     inner = plain_model(model)
     with restoring(inner):
         subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed)
-    return Scope(subject, name, out, every, budget, on_alert, on_row, stop, redraws, directions, recipe)
+    return Scope(subject, name, out, every, budget, on_alert, on_row, stop, redraws, directions, recipe, protocol)
 
 
 class Scope:
@@ -111,6 +114,7 @@ class Scope:
         redraws: K.
         directions: M.
         recipe: How it is trained.
+        protocol: Whose checks raise alerts, and judge unless ``audit`` is told otherwise.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class Scope:
         redraws: int,
         directions: int,
         recipe: Recipe | None,
+        protocol: str | Protocol = "standard",
     ) -> None:
         self.alerts: list[Alert] = []
         self.skipped: list[int] = []
@@ -134,7 +139,8 @@ class Scope:
         self._every, self._budget = every, budget
         self._on_alert, self._on_row = on_alert, on_row
         self._redraws, self._directions = redraws, directions
-        self._monitor = Monitor(mode="stop" if stop else "alert")
+        self._protocol = protocol
+        self._monitor = Monitor(protocol, mode="stop" if stop else "alert", on_problem=logger.warning)
         self._header = header_of(subject, name, redraws, directions, recipe)
         self._writer = _writer(out, f"{self._header.spec.run_id}.jsonl") if out is not None else None
         self._name = self._writer.path.name if self._writer else name
@@ -215,16 +221,16 @@ class Scope:
         """The log so far."""
         return RunLog(self._name, self._header, tuple(self._epochs), tuple(self._probes), self._end, self._notes)
 
-    def audit(self, baseline: float | Logs | None = None, protocol: str = "standard") -> Audit:
+    def audit(self, baseline: float | Logs | None = None, protocol: str | Protocol | None = None) -> Audit:
         """Judge the log so far.
 
         Args:
             baseline: The accuracy of a trained frozen twin, or its logs.
-            protocol: ``standard`` or ``published``.
+            protocol: ``standard``, ``published``, or a ``Protocol``; None: the one that was watched.
         """
         if isinstance(baseline, nn.Module):
             raise BadInput("wanted the twin's logs or its accuracy, got a module; watch its training too")
-        return audit(self.log, protocol, baseline)
+        return audit(self.log, self._protocol if protocol is None else protocol, baseline)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

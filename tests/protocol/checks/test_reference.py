@@ -6,9 +6,8 @@ import pytest
 from protocol import cases
 
 from creditscope.protocol.cells import Cell
-from creditscope.protocol.checks.reference import ReferenceGain, ReferenceNorm
+from creditscope.protocol.checks.reference import REFERENCE_FLOOR, ReferenceGain, ReferenceNorm
 from creditscope.protocol.facts import Assumptions
-from creditscope.protocol.presets import REFERENCE_FLOOR
 from creditscope.records import EpochRow, ProbeSpec
 from creditscope.records.rows import Fidelity, Norms
 

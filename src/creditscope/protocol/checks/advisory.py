@@ -3,8 +3,9 @@
 import math
 from typing import final
 
-from creditscope.protocol.check import Evidence, Grade
+from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.point import ProbeCheck
+from creditscope.protocol.evidence import Evidence, Grade
 from creditscope.protocol.facts import RunFacts, finite
 from creditscope.records.rows import ProbeRow
 
@@ -17,7 +18,19 @@ class DriftCheck(ProbeCheck):
     field = "drift"
     label = "drift at N=128"
     unit = "fraction"
+    shows_unit = False
     side = "above"
+    threshold = 0.30
+    allowed = (0.0, 1.0)
+    title = "Drift"
+    question = "What kind of failure is it?"
+    healthy = "Drift near 1 means that all samples pull the same way; near 0 the gradient of a batch is noise."
+    advice = (
+        "Look at the mean gradient over samples apart from the rest before you read a cosine: what all samples share "
+        "can carry it alone."
+    )
+    settled_by = "probe the drift of the gradient at the middle state"
+    plot = CheckPlot(("drift",), lines=("drift",))
 
     def measure(self, facts: RunFacts, row: ProbeRow) -> Evidence:
         """s/(s + 1/128) at the middle state."""
@@ -26,10 +39,6 @@ class DriftCheck(ProbeCheck):
         if value is None:
             return Evidence.missing("the drift is not finite")
         return Evidence.point(value, Grade.EXACT, f"at state {row.drift.state}")
-
-    def settles(self, evidence: Evidence) -> str:
-        """What to measure."""
-        return "probe the drift of the gradient at the middle state"
 
 
 @final
@@ -40,7 +49,15 @@ class RepresentationCheck(ProbeCheck):
     field = "probe_accuracy"
     label = "probe accuracy of h_L − h_0"
     unit = "pp"
+    by_difference = True
     side = "below"
+    threshold = 0.0
+    title = "Representation"
+    question = "What do the blocks add?"
+    healthy = "Probe accuracy shows how well a linear readout does on each state: it should rise with depth."
+    advice = "Where probe accuracy falls from h_0 to h_L the blocks destroy information; compare with the frozen twin."
+    settled_by = "fit a ridge readout on every state"
+    plot = CheckPlot(("probe_accuracy", "participation"), "layers")
 
     def measure(self, facts: RunFacts, row: ProbeRow) -> Evidence:
         """Difference of the ridge readouts, in percentage points; no gain counts as firing."""
@@ -52,15 +69,3 @@ class RepresentationCheck(ProbeCheck):
         # "No better" includes a tie, while a check fires strictly below its threshold: step one float down.
         just_below = math.nextafter(gain, -math.inf)
         return Evidence(gain, just_below, just_below, Grade.EXACT)
-
-    def distance(self, value: float | None) -> float | None:
-        """Percentage points above the threshold."""
-        return None if value is None else value - self.threshold
-
-    def near(self, value: float | None) -> bool:
-        """A difference around zero has no factor to be near by."""
-        return False
-
-    def settles(self, evidence: Evidence) -> str:
-        """What to measure."""
-        return "fit a ridge readout on every state"

@@ -2,12 +2,14 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, final
 
 from creditscope.protocol.cells import Cell, accuracy_of, effectively_linear, mean_accuracy
-from creditscope.protocol.check import Check, Evidence, Grade, History, Outcome, Ruling, SeedOutcome
+from creditscope.protocol.check import Check, CheckPlot, Outcome
+from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome
 from creditscope.protocol.inference import (
     Estimate,
     image_standard_error,
@@ -20,6 +22,7 @@ from creditscope.protocol.readings import correct_of, curve_of
 from creditscope.protocol.text import counted, listed, number, span
 from creditscope.records.log import RunLog
 from creditscope.records.method import Method
+from creditscope.records.table import Table
 
 PP = 100.0
 
@@ -51,15 +54,21 @@ class Depth(Check):
 
     name = "depth"
     unit = "pp"
+    by_difference = True
     side = "below"
-
-    def distance(self, value: float | None) -> float | None:
-        """Percentage points above the margin."""
-        return None if value is None else value - self.threshold
-
-    def near(self, value: float | None) -> bool:
-        """Within ×2 of the margin."""
-        return value is not None and self.threshold > 0 and 0.5 <= value / self.threshold <= 2
+    threshold = 2.0
+    keeps_rows = False
+    title = "Depth"
+    question = "Do the trained blocks beat the same net with its blocks frozen?"
+    healthy = (
+        "Each line is a run's accuracy less that of its twin whose blocks stay as they were drawn. Below the "
+        "margin the blocks add nothing that the embedding and the readout would not reach alone."
+    )
+    advice = (
+        "Report the frozen twin beside the accuracy. If the twin is as good, the claim is about a shallow net: "
+        "say so, or find the block that destroys what the embedding gives."
+    )
+    plot = CheckPlot(("margin", "accuracy"), lines=("margin",), baselines=True)
 
     @final
     def judge(self, cell: Cell) -> Outcome:
@@ -91,6 +100,26 @@ class Depth(Check):
             _baseline(cell),
             details,
         )
+
+    def extra(self, judged: Sequence[tuple[str, Cell, Outcome]]) -> Table:
+        """What each claim was compared with."""
+        rows = []
+        for label, cell, outcome in judged:
+            if (base := outcome.baseline) is None:
+                continue
+            others = [other for other in base["beside"] if other["method"] != base["method"]]
+            rows.append(
+                (
+                    label,
+                    _fraction(mean_accuracy(cell.runs)),
+                    base["method"] or "a bare number",
+                    _fraction(base["accuracy"]),
+                    "yes" if base["matched"] else "no",
+                    ", ".join(f"{other['method']} {_fraction(other['accuracy'])}" for other in others) or "–",
+                )
+            )
+        columns = ("method", "accuracy", "compared with", "its accuracy", "matched", "beside it")
+        return Table(columns, tuple(rows), title="What each was compared with")
 
     @abstractmethod
     def estimate(self, cell: Cell, margins: Margins) -> Estimate:
@@ -288,6 +317,10 @@ def _baseline(cell: Cell) -> dict[str, Any]:
     }
 
 
+def _fraction(value: float | None) -> str:
+    return "not logged" if value is None else f"{value:.4f}"
+
+
 def _comparison(cell: Cell, threshold: float, ruling: Ruling) -> list[str]:
     """What the baselines say in words."""
     assert cell.baseline is not None
@@ -309,7 +342,7 @@ def _comparison(cell: Cell, threshold: float, ruling: Ruling) -> list[str]:
 
 def _train_the_twin(cell: Cell) -> str:
     spec = cell.spec
-    # Frozen blocks have no branch for a local rule to contain, so the twin of a penalised run needs no penalty.
+    # Frozen blocks have no branch for a local rule to keep small, so the twin of a penalised run needs no penalty.
     penalty = (spec.penalty or 0.0) if spec.rule == "bp" else 0.0
     twin = Method(spec.rule, spec.credit_norm or "none", penalty, train_last=0)
     return f"train {twin} with the same recipe and seeds (2 or more), and pass its logs"

@@ -1,56 +1,37 @@
 """The direction check: does the credit of the deep blocks point anywhere near the gradient, by more than chance?"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from creditscope.protocol.cells import Cell
-from creditscope.protocol.check import Check, Evidence, Grade, History, Outcome, Ruling, SeedOutcome, worst
-from creditscope.protocol.facts import RunFacts, finite
+from creditscope.protocol.check import Check, CheckPlot, Outcome
+from creditscope.protocol.checks.block_credit import (
+    BlockCredit,
+    Standing,
+    epoch_row,
+    is_silent,
+    last_probe,
+    read_blocks,
+)
+from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome, worst
+from creditscope.protocol.facts import RunFacts
 from creditscope.protocol.inference import holm, monte_carlo_p
 from creditscope.protocol.spill import Slot, Spill
 from creditscope.protocol.text import listed, number
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, ProbeRow
+from creditscope.records.table import Table
 
 LEVEL = 0.01
-# A live alert, and a firing epoch in the history, need this many firing probes in a row.
-PROBES_IN_A_ROW = 3
 # Above this mean of the null, another feedback is no longer "no information".
 SKIPS_CARRY = 0.1
-Standing = Literal["ok", "exact", "zero", "unknown"]
-
-
-@dataclass(frozen=True)
-class BlockCredit:
-    """What one probe says of one deep block of one run.
-
-    Args:
-        block: Which block; its credit acts at state ``block`` + 1.
-        standing: ``ok``; ``exact`` by construction; ``zero`` credit; or ``unknown``.
-        cosine: Mean cosine.
-        p: Against the fresh-feedback null.
-        draws: The null's values, or where they lie; None when they were not kept.
-        null_mean: Mean of the null.
-        null_sd: Standard deviation of the null.
-        redraws: K.
-        why: What is unknown, in words.
-    """
-
-    block: int
-    standing: Standing
-    cosine: float | None = None
-    p: float | None = None
-    draws: NDArray[np.float64] | Slot | None = None
-    null_mean: float | None = None
-    null_sd: float | None = None
-    redraws: int = 0
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,24 +82,35 @@ class Direction(Check):
 
     name = "direction"
     unit = "cosine"
+    shows_unit = False
+    by_difference = True
     side = "below"
-
-    def distance(self, value: float | None) -> float | None:
-        """Cosine above the threshold."""
-        return None if value is None else value - self.threshold
-
-    def near(self, value: float | None) -> bool:
-        """Within ×2 of the threshold."""
-        return value is not None and self.threshold > 0 and 0.5 <= value / self.threshold <= 2
+    threshold = 0.05
+    allowed = (-1.0, 1.0)
+    title = "Direction"
+    question = "Does the credit that reaches the deep blocks point where the gradient points?"
+    healthy = (
+        "Each line is the mean cosine over samples. The band holds about 98 % of what the same net shows with "
+        "freshly drawn feedback: inside it, alignment is luck. Exact-by-construction states lie at 1 and do not count."
+    )
+    advice = (
+        "The deep blocks are trained by noise. Do not quote an aggregate Γ, which the first state can carry alone; "
+        "report the cosine of each block with its null."
+    )
+    settled_by = "probe the last checkpoint with the run's own feedback and K = 999 redraws; more seeds where undecided"
+    plot = CheckPlot(("cosine", "published", "gradient", "rho", "nudge", "descent"), "layers", lines=("cosine",))
+    live = True
+    in_a_row = 3
+    keeps_rows = False
 
     def judge(self, cell: Cell) -> Outcome:
         """Test each deep block on the mean over seeds, with independent redraws."""
         readings: tuple[Reading, ...] = cell.readings(self)
         credits = [reading.blocks for reading in readings]
         if not credits[0]:
-            return self.not_measured("no deep block trains")
-        silent = [run.name for run, blocks in zip(cell.runs, credits, strict=True) if _silent(blocks)]
-        tests = self._test([blocks for blocks in credits if not _silent(blocks)] or credits)
+            return self.not_measured("no deep block trains", settles="")
+        silent = [run.name for run, blocks in zip(cell.runs, credits, strict=True) if is_silent(blocks)]
+        tests = self._test([blocks for blocks in credits if not is_silent(blocks)] or credits)
         evidence = self._evidence(tests)
         if silent and evidence.grade is not Grade.MISSING:
             # The seeds that were probed may fire for the cell, but cannot pass for those that were not.
@@ -133,10 +125,7 @@ class Direction(Check):
         seeds = tuple(self._seed(run, reading) for run, reading in zip(cell.runs, readings, strict=True))
         unprobed = [f"not probed: {listed(silent)}"] if silent and evidence.grade is not Grade.MISSING else []
         reason = "; ".join([self._sentence(tests, evidence), *stale[:1], *unprobed])
-        settles = (
-            "probe the last checkpoint with the run's own feedback and K = 999 redraws; more seeds where undecided"
-        )
-        return self.outcome(evidence, reason, seeds, settles, details={"blocks": [_block_dict(test) for test in tests]})
+        return self.outcome(evidence, reason, seeds, details={"blocks": [_block_dict(test) for test in tests]})
 
     def read(self, run: RunLog, facts: RunFacts) -> Reading:
         """The deep blocks at the run's last probe, and when the run fired."""
@@ -154,9 +143,30 @@ class Direction(Check):
             ],
         )
 
-    def fires(self, facts: RunFacts, probe: ProbeRow, row: EpochRow | None) -> bool:
-        """Whether one run's probe, taken alone, fires."""
-        return self._fires(read_blocks(facts, probe, row))
+    def fires_on(self, facts: RunFacts, row: EpochRow | ProbeRow, epoch: EpochRow | None) -> bool | None:
+        """Whether one run's probe, taken alone, fires; the untrained net is not asked."""
+        if not isinstance(row, ProbeRow) or not _asked(row):
+            return None
+        return self._fires(read_blocks(facts, row, epoch))
+
+    def alert(self, facts: RunFacts, row: EpochRow | ProbeRow, fires: bool) -> str:
+        """How many probes it took."""
+        return f"{self.in_a_row} probes in a row" if fires else "a probe no longer fires"
+
+    def extra(self, judged: Sequence[tuple[str, Cell, Outcome]]) -> Table:
+        """The deep blocks one by one."""
+        rows: list[tuple[str, ...]] = []
+        for label, _, outcome in judged:
+            blocks: list[dict[str, Any]] = outcome.details.get("blocks", [])
+            exact = [str(block["block"]) for block in blocks if block["standing"] == "exact"]
+            if exact:
+                rows.append((label, ", ".join(exact), *"––––", "exact by construction, not counted"))
+            for block in (block for block in blocks if block["standing"] != "exact"):
+                values = [block[key] for key in ("cosine", "p", "p_holm", "null_mean")]
+                shown = ("–" if value is None else number(value) for value in values)
+                rows.append((label, str(block["block"]), *shown, block["why"] or ""))
+        columns = ("method", "block", "cosine", "p", "p (Holm)", "null mean", "note")
+        return Table(columns, tuple(rows), title="Deep blocks, pooled over seeds")
 
     def _fires(self, blocks: list[BlockCredit]) -> bool:
         return bool(blocks) and self._evidence(self._test([blocks])).ruling(self.threshold, self.side) is Ruling.FIRES
@@ -227,92 +237,21 @@ class Direction(Check):
     def _history(
         self, run: RunLog, facts: RunFacts, last: ProbeRow | None, blocks_of_last: list[BlockCredit]
     ) -> History:
-        """Firing counts from the third firing probe in a row on; the untrained net is not asked."""
-        fired: list[tuple[int, bool]] = []
+        """Only firing probes in a row count."""
         row_of = {row.epoch: row for row in run.epochs}
-        streak = 0
-        for probe in run.probes:
-            if probe.epoch == 0 or probe.null is None:
-                continue
+        fired = []
+        for probe in filter(_asked, run.probes):
             blocks = blocks_of_last if probe is last else read_blocks(facts, probe, row_of.get(probe.epoch))
-            streak = streak + 1 if self._fires(blocks) else 0
-            fired.append((probe.epoch, streak >= PROBES_IN_A_ROW))
-        return History.of(fired)
+            fired.append((probe.epoch, self._fires(blocks)))
+        return History.of(fired, self.in_a_row)
 
 
-def last_probe(run: RunLog) -> ProbeRow | None:
-    """The last probe row that speaks of the null; else the last probe row."""
-    held = [row for row in run.probes if row.null is not None] or list(run.probes)
-    return max(held, key=lambda row: row.epoch, default=None)
-
-
-def epoch_row(run: RunLog, probe: ProbeRow | None) -> EpochRow | None:
-    """The epoch row beside a probe, for the status of its cosines."""
-    if probe is None:
-        return run.last
-    return next((row for row in run.epochs if row.epoch == probe.epoch), None)
-
-
-def read_blocks(facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -> list[BlockCredit]:
-    """What a probe says of each deep block that trains: block l acts at state l + 1.
-
-    Args:
-        facts: The run.
-        probe: Its null.
-        row: The epoch row beside it.
-    """
-    blocks = [block for block in range(1, facts.blocks) if facts.trains(block)]
-    return [_read_block(facts, block, probe, row) for block in blocks]
-
-
-def _read_block(facts: RunFacts, block: int, probe: ProbeRow | None, row: EpochRow | None) -> BlockCredit:
-    state = block + 1
-    cosine = row.cosine if row is not None else None
-    status = cosine.status[state] if cosine is not None and len(cosine.status) > state else "not measured"
-    exact = facts.exact[state] if len(facts.exact) > state else False
-    if exact or status == "exact-by-construction":
-        return BlockCredit(block, "exact")
-    if status == "zero-vector":
-        norms = row.reference.median if row is not None and row.reference is not None else []
-        if len(norms) > state and norms[state]:
-            return BlockCredit(block, "zero", why="credit is zero")
-        return BlockCredit(block, "unknown", why="the reference gradient is zero, or its norm is not logged")
-    if status in ("below-fidelity", "no-credit-saved"):
-        return BlockCredit(block, "unknown", why=f"cosine status: {status}")
-    null = probe.null if probe is not None else None
-    if null is None:
-        said = probe.not_measured.get("null") if probe is not None else None
-        return BlockCredit(block, "unknown", why=f"no fresh-feedback null is logged{f' ({said})' if said else ''}")
-    observed, p = finite(_at(null.observed, state)), finite(_at(null.p, state))
-    if observed is None:
-        return BlockCredit(block, "unknown", why=f"no cosine at state {state}")
-    draws = _finite_array(null.draws[state]) if null.draws and len(null.draws) > state else None
-    if draws is None and p is None:
-        return BlockCredit(block, "unknown", why=f"no null at state {state}")
-    mean, sd = finite(_at(null.mean, state)), finite(_at(null.sd, state))
-    redraws = null.redraws if draws is None else len(draws)
-    return BlockCredit(block, "ok", observed, p, draws, mean, sd, redraws)
-
-
-def _finite_array(values: list[float | None]) -> NDArray[np.float64] | None:
-    array = np.asarray(values, dtype=float)
-    array = array[np.isfinite(array)]
-    return array if len(array) else None
+def _asked(probe: ProbeRow) -> bool:
+    return probe.epoch != 0 and probe.null is not None
 
 
 def _drawn(draws: NDArray[np.float64] | Slot) -> NDArray[np.float64]:
     return np.frombuffer(draws.read()) if isinstance(draws, Slot) else draws
-
-
-def _silent(blocks: list[BlockCredit]) -> bool:
-    """Whether a run says nothing of any deep block that could be judged."""
-    return all(block.standing == "unknown" for block in blocks if block.standing != "exact") and any(
-        block.standing == "unknown" for block in blocks
-    )
-
-
-def _at(values: list[float | None], index: int) -> float | None:
-    return values[index] if len(values) > index else None
 
 
 def _pool(seeds: list[BlockCredit]) -> BlockTest:

@@ -1,12 +1,14 @@
 """The fidelity check: is the reference gradient in the run's dtype the true one?"""
 
+import math
 from typing import final
 
 from creditscope.protocol.cells import Cell
-from creditscope.protocol.check import Evidence, Grade, Ruling
+from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.point import ProbeCheck
+from creditscope.protocol.evidence import Evidence, Grade, Ruling
 from creditscope.protocol.facts import RunFacts, finite
-from creditscope.protocol.text import listed
+from creditscope.protocol.text import listed, number
 from creditscope.records.log import RunLog
 from creditscope.records.rows import ProbeRow
 
@@ -21,6 +23,18 @@ class FidelityCheck(ProbeCheck):
     field = "fidelity"
     label = "fidelity φ"
     unit = "cosine"
+    shows_unit = False
+    threshold = FIDELITY_FLOOR
+    allowed = (0.0, 1.0)
+    title = "Fidelity"
+    question = "Is the reference gradient in the run's own precision the true one?"
+    healthy = (
+        "The cosine error is what rounding alone can do to any cosine with this gradient. Below the line the "
+        "reference is good enough to judge by."
+    )
+    advice = "Measure the reference again in float64; cosines taken in this precision cannot be used."
+    settled_by = "probe the last checkpoint in float64 beside the run's dtype"
+    plot = CheckPlot(("fidelity", "clamp"), "layers", lines=("fidelity",))
 
     def measure(self, facts: RunFacts, row: ProbeRow) -> Evidence:
         """The smallest φ over the states; a value that was not finite counts as 0."""
@@ -39,10 +53,6 @@ class FidelityCheck(ProbeCheck):
         unknown = [state for state, value in enumerate(states) if value is None]
         return Evidence(value, -1.0, value, Grade.BOUNDED, (note, f"not measured at states {listed(unknown)}"))
 
-    def settles(self, evidence: Evidence) -> str:
-        """What to measure."""
-        return "probe the last checkpoint in float64 beside the run's dtype"
-
     def remarks(self, cell: Cell, evidence: Evidence) -> list[str]:
         """What to do with an unfaithful reference."""
         fires = evidence.ruling(self.threshold, self.side) is Ruling.FIRES
@@ -53,6 +63,14 @@ class FidelityCheck(ProbeCheck):
         if value is None or value >= 1:
             return None
         return (1 - self.threshold) / (1 - value)
+
+    def show(self, value: float | None) -> str:
+        """φ so near 1 that four digits hide it is given by what it misses 1 by."""
+        return super().show(value) if value is None or not FIDELITY_FLOOR < value < 1 else f"1 − {1 - value:.1e}"
+
+    def line(self) -> tuple[float, str]:
+        """The cosine error that the floor allows: what the plot shows is √(1 − φ²)."""
+        return math.sqrt(1 - self.threshold**2), f"threshold φ = {number(self.threshold)}"
 
 
 def worst_fidelity(run: RunLog) -> float | None:

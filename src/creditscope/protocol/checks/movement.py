@@ -3,8 +3,9 @@
 import math
 from typing import final
 
-from creditscope.protocol.check import Evidence, Grade
+from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.point import EpochCheck
+from creditscope.protocol.evidence import Evidence, Grade
 from creditscope.protocol.facts import RunFacts
 from creditscope.records.rows import EpochRow
 
@@ -16,7 +17,19 @@ class MovementCheck(EpochCheck):
     name = "movement"
     label = "movement of the stillest block"
     unit = "‖Δθ‖/‖θ(0)‖"
+    shows_unit = False
+    threshold = 1e-4
+    allowed = (0.0, math.inf)
     from_epoch = 1
+    title = "Movement"
+    question = "Did every block that should train leave its initial weights?"
+    healthy = (
+        "Shown is the largest movement among a block's weight matrices, weight decay not counted. A block at the "
+        "bottom of the plot never learned."
+    )
+    advice = "Look for a block without credit: a detached tensor, a missing parameter group, a credit of exactly zero."
+    settled_by = "log min_c ‖θ(t) − c·θ(0)‖/‖θ(0)‖ of every weight matrix of every trained block"
+    plot = CheckPlot(("stillest", "movement"), lines=("stillest", "movement"))
 
     def measure(self, facts: RunFacts, row: EpochRow) -> Evidence:
         """The smallest over trainable blocks of the largest movement among the block's weight matrices."""
@@ -39,7 +52,3 @@ class MovementCheck(EpochCheck):
         if low == high:
             return Evidence.point(low, Grade.EXACT, f"at block {block}")
         return Evidence(None, low, high, Grade.BOUNDED, (f"not every weight matrix of block {block} was measured",))
-
-    def settles(self, evidence: Evidence) -> str:
-        """What to log."""
-        return "log min_c ‖θ(t) − c·θ(0)‖/‖θ(0)‖ of every weight matrix of every trained block"

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar, final
 
 from creditscope.protocol.cells import Cell
-from creditscope.protocol.check import Check, Evidence, Grade, History, Outcome, Ruling, SeedOutcome, combine, sentence
+from creditscope.protocol.check import Check, Outcome, sentence
+from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome, combine
 from creditscope.protocol.facts import RunFacts
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, ProbeRow
@@ -14,10 +15,15 @@ RowT = TypeVar("RowT", bound=EpochRow | ProbeRow)
 
 
 class PointCheck(Check, Generic[RowT]):
-    """A check on one quantity of one row."""
+    """A check on one quantity of one row.
 
-    label: ClassVar[str]
+    Its ``label`` is what reasons call the quantity; rows before ``from_epoch`` never fire.
+    """
+
+    label: ClassVar[str] = ""
     from_epoch: ClassVar[int] = 0
+    live = True
+    keeps_rows = False
 
     @abstractmethod
     def measure(self, facts: RunFacts, row: RowT) -> Evidence:
@@ -32,8 +38,8 @@ class PointCheck(Check, Generic[RowT]):
         """Why there is no row to judge."""
 
     @abstractmethod
-    def settles(self, evidence: Evidence) -> str:
-        """The measurement that would settle an open outcome."""
+    def reads(self, row: EpochRow | ProbeRow) -> RowT | None:
+        """The row, where it is one that this check can read."""
 
     def remarks(self, cell: Cell, evidence: Evidence) -> list[str]:
         """What else the reason should say."""
@@ -44,8 +50,8 @@ class PointCheck(Check, Generic[RowT]):
         """Judge each run at its last row, then the worst of them."""
         seeds: tuple[SeedOutcome, ...] = cell.readings(self)
         evidence = combine(seeds, self.side)
-        text = "; ".join([sentence(self, self.label, evidence, seeds), *self.remarks(cell, evidence)])
-        return self.outcome(evidence, text, seeds, self.settles(evidence))
+        text = "; ".join([sentence(self, self.label or self.name, evidence, seeds), *self.remarks(cell, evidence)])
+        return self.outcome(evidence, text, seeds)
 
     def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
         """One run at its last logged epoch, with its history."""
@@ -61,7 +67,9 @@ class PointCheck(Check, Generic[RowT]):
             stale = f"probed at epoch {row.epoch}, not at the last epoch {run.last.epoch}"
             evidence = Evidence(evidence.value, evidence.low, evidence.high, Grade.PROXY, (*evidence.notes, stale))
         ruling = evidence.ruling(self.threshold, self.side)
-        history = History.of((row.epoch, self.fires(facts, row)) for row in rows)
+        history = History.of(((row.epoch, self.fires(facts, row)) for row in rows), self.in_a_row)
+        if row is not None and ruling is Ruling.FIRES and history.first is None:
+            history = History(first=row.epoch)
         return SeedOutcome(run.spec.seed, run.name, row.epoch if row else None, ruling, evidence, history)
 
     @final
@@ -69,6 +77,17 @@ class PointCheck(Check, Generic[RowT]):
         """Whether one row fires."""
         ruling = self.measure(facts, row).ruling(self.threshold, self.side)
         return row.epoch >= self.from_epoch and ruling is Ruling.FIRES
+
+    @final
+    def fires_on(self, facts: RunFacts, row: EpochRow | ProbeRow, epoch: EpochRow | None) -> bool | None:
+        """The same, for any row of a live run."""
+        mine = self.reads(row)
+        return None if mine is None else self.fires(facts, mine)
+
+    def alert(self, facts: RunFacts, row: EpochRow | ProbeRow, fires: bool) -> str:
+        """What the row says."""
+        mine = self.reads(row)
+        return "" if mine is None else sentence(self, self.label or self.name, self.measure(facts, mine), ())
 
 
 class EpochCheck(PointCheck[EpochRow]):
@@ -78,6 +97,11 @@ class EpochCheck(PointCheck[EpochRow]):
     def rows(self, run: RunLog) -> Sequence[EpochRow]:
         """Every epoch."""
         return run.epochs
+
+    @final
+    def reads(self, row: EpochRow | ProbeRow) -> EpochRow | None:
+        """An epoch's row."""
+        return row if isinstance(row, EpochRow) else None
 
     @final
     def absent(self, run: RunLog) -> str:
@@ -93,7 +117,12 @@ class ProbeCheck(PointCheck[ProbeRow]):
     @final
     def rows(self, run: RunLog) -> Sequence[ProbeRow]:
         """The probe rows that hold the field."""
-        return [row for row in run.probes if getattr(row, self.field) is not None]
+        return [row for row in run.probes if self.reads(row) is not None]
+
+    @final
+    def reads(self, row: EpochRow | ProbeRow) -> ProbeRow | None:
+        """A probe's row, where it holds the field."""
+        return row if isinstance(row, ProbeRow) and getattr(row, self.field) is not None else None
 
     @final
     def absent(self, run: RunLog) -> str:

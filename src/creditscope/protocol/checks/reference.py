@@ -4,9 +4,10 @@ import math
 from typing import final
 
 from creditscope.protocol.cells import Cell
-from creditscope.protocol.check import Evidence, Grade, Ruling
+from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.fidelity import FIDELITY_FLOOR, worst_fidelity
 from creditscope.protocol.checks.point import EpochCheck
+from creditscope.protocol.evidence import Evidence, Grade, Ruling
 from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.text import listed, number
 from creditscope.records.layouts import PUBLISHED_PROBE_SIZE
@@ -19,23 +20,41 @@ FITTED_ERROR = 1e-3
 STAND_IN_FACTOR = 1.5
 # e = softmax − onehot is never longer than this.
 LARGEST_ERROR = math.sqrt(2)
+# The published floor is 1e-7 on gradients mean-reduced over 128 samples; ours are sum-reduced.
+REFERENCE_FLOOR = 1e-7 * 128
+
+
+class _Reference(EpochCheck):
+    """What both forms share."""
+
+    name = "reference"
+    shows_unit = False
+    threshold = REFERENCE_FLOOR
+    allowed = (0.0, math.inf)
+    title = "Reference"
+    question = "Is there still a true gradient to be compared with?"
+    healthy = (
+        "The gain says how much of the output error reaches a state by true backpropagation. Where it falls below"
+        " the floor, the gradient is too small to be a usable reference for a clamped cosine."
+    )
+    advice = (
+        "Do not report a clamped cosine here. Give the unclamped one with its fidelity, and find out why the "
+        "gradient vanished: most often the stream grew in front of a terminal LayerNorm."
+    )
 
 
 @final
-class ReferenceNorm(EpochCheck):
+class ReferenceNorm(_Reference):
     """Fires when med‖g_L‖ falls below the floor: the published form."""
 
-    name = "reference"
     label = "‖g_L‖ (per sample, sum-reduced)"
     unit = "per sample, sum-reduced"
+    settled_by = "log the median per-sample norm of ∂ℓ/∂h_L with its reduction and probe size"
+    plot = CheckPlot(("gain", "reference", "clamp"), "layers", lines=("reference",))
 
     def measure(self, facts: RunFacts, row: EpochRow) -> Evidence:
         """The median norm of the last state's gradient, or of the deepest state that was logged."""
         return reference_norm(facts, row)
-
-    def settles(self, evidence: Evidence) -> str:
-        """What to log."""
-        return "log the median per-sample norm of ∂ℓ/∂h_L with its reduction and probe size"
 
     def remarks(self, cell: Cell, evidence: Evidence) -> list[str]:
         """Units, whether the net is simply fitted, and what a small reference means for a cosine."""
@@ -51,12 +70,13 @@ class ReferenceNorm(EpochCheck):
 
 
 @final
-class ReferenceGain(EpochCheck):
+class ReferenceGain(_Reference):
     """Fires when the gain γ_L = med(‖g_L‖/‖e‖) falls below the floor: a well-fitted net passes."""
 
-    name = "reference"
     label = "gain γ_L"
     unit = "‖g‖/‖e‖"
+    settled_by = "log the median over samples of ‖∂ℓ/∂h_L‖/‖∂ℓ/∂logits‖ at the last epoch"
+    plot = CheckPlot(("gain", "reference", "clamp"), "layers", lines=("gain",))
 
     def measure(self, facts: RunFacts, row: EpochRow) -> Evidence:
         """The gain at the last state; from the norm alone, a lower bound."""
@@ -72,10 +92,6 @@ class ReferenceGain(EpochCheck):
             return Evidence(*(_divided(norm, error)), Grade.PROXY, (note, *norm.notes))
         note = "no gain and no error ‖e‖ is logged; ‖e‖ ≤ √2 (cross-entropy assumed) bounds the gain from below"
         return Evidence(None, norm.low / LARGEST_ERROR, math.inf, Grade.PROXY, (note, *norm.notes))
-
-    def settles(self, evidence: Evidence) -> str:
-        """What to log."""
-        return "log the median over samples of ‖∂ℓ/∂h_L‖/‖∂ℓ/∂logits‖ at the last epoch"
 
     def remarks(self, cell: Cell, evidence: Evidence) -> list[str]:
         """What a small gain means for a cosine."""

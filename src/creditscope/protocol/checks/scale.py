@@ -4,8 +4,9 @@ import math
 from itertools import pairwise
 from typing import final
 
-from creditscope.protocol.check import Evidence, Grade, History, Ruling, SeedOutcome
+from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.point import EpochCheck
+from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome
 from creditscope.protocol.facts import RunFacts, diverged_at, finite
 from creditscope.protocol.partial import blocks_at_least, growth_bounds, stream_bounds
 from creditscope.protocol.text import number
@@ -21,6 +22,20 @@ class Scale(EpochCheck):
     label = "growth"
     unit = "×"
     side = "above"
+    threshold = 50.0
+    allowed = (0.0, math.inf)
+    title = "Scale"
+    question = "Does any block blow the residual stream up?"
+    healthy = (
+        "Healthy blocks hand on a stream of about the size they got: growth stays near 1. A line that climbs past"
+        " the threshold means that one block drowns all that came before it."
+    )
+    advice = (
+        "Keep the stream small before you read any cosine: a penalty on the residual branch, a smaller step, or a"
+        " normaliser after the add. Then judge the depth again: a small stream alone does not show learning."
+    )
+    settled_by = "log the median norm of every state h_0..h_L at the last epoch"
+    plot = CheckPlot(("growth_max", "growth", "hidden", "branch"), lines=("growth_max", "growth"))
 
     def measure(self, facts: RunFacts, row: EpochRow) -> Evidence:
         """Growth over the blocks of one epoch: exact from all states, bounded from some."""
@@ -43,10 +58,6 @@ class Scale(EpochCheck):
         first = outcome.history.first
         history = History(first=epoch if first is None else min(first, epoch))
         return SeedOutcome(run.spec.seed, run.name, epoch, Ruling.FIRES, evidence, history)
-
-    def settles(self, evidence: Evidence) -> str:
-        """What to log."""
-        return "log the median norm of every state h_0..h_L at the last epoch"
 
     def _from_states(self, facts: RunFacts, states: list[float | None]) -> Evidence:
         if len(states) < 2:

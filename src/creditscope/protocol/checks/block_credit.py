@@ -1,0 +1,112 @@
+"""What one probe says of each deep block of one run: its cosine, its null, or why there is none."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from creditscope.protocol.facts import RunFacts, finite
+from creditscope.protocol.spill import Slot
+from creditscope.records.log import RunLog
+from creditscope.records.rows import EpochRow, ProbeRow
+
+Standing = Literal["ok", "exact", "zero", "unknown"]
+
+
+@dataclass(frozen=True)
+class BlockCredit:
+    """What one probe says of one deep block of one run.
+
+    Args:
+        block: Which block; its credit acts at state ``block`` + 1.
+        standing: ``ok``; ``exact`` by construction; ``zero`` credit; or ``unknown``.
+        cosine: Mean cosine.
+        p: Against the fresh-feedback null.
+        draws: The null's values, or where they lie; None when they were not kept.
+        null_mean: Mean of the null.
+        null_sd: Standard deviation of the null.
+        redraws: K.
+        why: What is unknown, in words.
+    """
+
+    block: int
+    standing: Standing
+    cosine: float | None = None
+    p: float | None = None
+    draws: NDArray[np.float64] | Slot | None = None
+    null_mean: float | None = None
+    null_sd: float | None = None
+    redraws: int = 0
+    why: str = ""
+
+
+def last_probe(run: RunLog) -> ProbeRow | None:
+    """The last probe row that speaks of the null; else the last probe row."""
+    held = [row for row in run.probes if row.null is not None] or list(run.probes)
+    return max(held, key=lambda row: row.epoch, default=None)
+
+
+def epoch_row(run: RunLog, probe: ProbeRow | None) -> EpochRow | None:
+    """The epoch row beside a probe, for the status of its cosines."""
+    if probe is None:
+        return run.last
+    return next((row for row in run.epochs if row.epoch == probe.epoch), None)
+
+
+def read_blocks(facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -> list[BlockCredit]:
+    """What a probe says of each deep block that trains: block l acts at state l + 1.
+
+    Args:
+        facts: The run.
+        probe: Its null.
+        row: The epoch row beside it.
+    """
+    blocks = [block for block in range(1, facts.blocks) if facts.trains(block)]
+    return [_read_block(facts, block, probe, row) for block in blocks]
+
+
+def _read_block(facts: RunFacts, block: int, probe: ProbeRow | None, row: EpochRow | None) -> BlockCredit:
+    state = block + 1
+    cosine = row.cosine if row is not None else None
+    status = cosine.status[state] if cosine is not None and len(cosine.status) > state else "not measured"
+    exact = facts.exact[state] if len(facts.exact) > state else False
+    if exact or status == "exact-by-construction":
+        return BlockCredit(block, "exact")
+    if status == "zero-vector":
+        norms = row.reference.median if row is not None and row.reference is not None else []
+        if len(norms) > state and norms[state]:
+            return BlockCredit(block, "zero", why="credit is zero")
+        return BlockCredit(block, "unknown", why="the reference gradient is zero, or its norm is not logged")
+    if status in ("below-fidelity", "no-credit-saved"):
+        return BlockCredit(block, "unknown", why=f"cosine status: {status}")
+    null = probe.null if probe is not None else None
+    if null is None:
+        said = probe.not_measured.get("null") if probe is not None else None
+        return BlockCredit(block, "unknown", why=f"no fresh-feedback null is logged{f' ({said})' if said else ''}")
+    observed, p = finite(_at(null.observed, state)), finite(_at(null.p, state))
+    if observed is None:
+        return BlockCredit(block, "unknown", why=f"no cosine at state {state}")
+    draws = _finite_array(null.draws[state]) if null.draws and len(null.draws) > state else None
+    if draws is None and p is None:
+        return BlockCredit(block, "unknown", why=f"no null at state {state}")
+    mean, sd = finite(_at(null.mean, state)), finite(_at(null.sd, state))
+    redraws = null.redraws if draws is None else len(draws)
+    return BlockCredit(block, "ok", observed, p, draws, mean, sd, redraws)
+
+
+def _finite_array(values: list[float | None]) -> NDArray[np.float64] | None:
+    array = np.asarray(values, dtype=float)
+    array = array[np.isfinite(array)]
+    return array if len(array) else None
+
+
+def is_silent(blocks: list[BlockCredit]) -> bool:
+    """Whether a run says nothing of any deep block that could be judged."""
+    return all(block.standing == "unknown" for block in blocks if block.standing != "exact") and any(
+        block.standing == "unknown" for block in blocks
+    )
+
+
+def _at(values: list[float | None], index: int) -> float | None:
+    return values[index] if len(values) > index else None
