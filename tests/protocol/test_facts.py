@@ -27,7 +27,7 @@ def facts(source=None, assume=None, **fields):
 )
 def test_units(probe, source, factor, known):
     found = facts(source, probe=probe)
-    assert (found.reference_factor, found.units_known) == (factor, known)
+    assert (found.units.factor, found.units.known) == (factor, known)
 
 
 def test_a_stated_depth_comes_before_an_assumed_one():

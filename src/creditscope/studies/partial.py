@@ -6,8 +6,10 @@ from typing import Any
 
 from creditscope.errors import BadInput
 from creditscope.protocol.audit import Audit, audit
+from creditscope.quantities.per_epoch import HIDDEN, REFERENCE
 from creditscope.records import RunLog
-from creditscope.records.layouts import PUBLISHED_PROBE_SIZE, import_logs
+from creditscope.records.layouts import import_logs
+from creditscope.records.units import PUBLISHED_PROBE_SIZE
 
 STATE = 2
 
@@ -43,8 +45,8 @@ def penalty_layout(log: RunLog) -> dict[str, Any]:
     rows = [
         {
             "epoch": row.epoch,
-            "h_L_norm": row.hidden.median[-1] if row.hidden else None,
-            "g_2_norm": _mean_reduced(row.reference.median[STATE]) if row.reference else None,
+            "h_L_norm": HIDDEN.at(row, log.units),
+            "g_2_norm": _mean_reduced(REFERENCE.at(row, log.units, STATE)),
             "acc_eval": row.test_accuracy,
         }
         for row in log.epochs

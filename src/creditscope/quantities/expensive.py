@@ -1,0 +1,136 @@
+"""What the expensive probes measure."""
+
+from creditscope.quantities.quantity import ProbeQuantity
+from creditscope.records.rows import Numbers, ProbeRow
+
+
+def _error(row: ProbeRow) -> Numbers | None:
+    if row.fidelity is None:
+        return None
+    phis = row.fidelity.median
+    return row.fidelity.error or [None if phi is None else max(0.0, 1 - phi * phi) ** 0.5 for phi in phis]
+
+
+DRIFT = ProbeQuantity(
+    "drift",
+    "drift",
+    "",
+    "drift at N = 128",
+    "one",
+    lambda row: None if row.drift is None else [row.drift.at_128],
+    field="drift",
+    log=False,
+)
+PHI = ProbeQuantity(
+    "phi",
+    "φ_l",
+    "cosine",
+    "fidelity φ of the reference, median",
+    "state",
+    lambda row: None if row.fidelity is None else row.fidelity.median,
+    field="fidelity",
+)
+FIDELITY = ProbeQuantity(
+    "fidelity", "√(1 − φ_l²)", "", "cosine error √(1 − φ²) of the reference", "state", _error, log=True
+)
+CLAMP = ProbeQuantity(
+    "clamp",
+    "N*",
+    "samples",
+    "clamp onset N* (probe size)",
+    "state",
+    lambda row: None if row.clamp is None else row.clamp.onset,
+    log=True,
+)
+NULL_P = ProbeQuantity(
+    "null_p",
+    "p",
+    "",
+    "p against the fresh-feedback null",
+    "state",
+    lambda row: None if row.null is None else row.null.p,
+    field="null_p",
+)
+RHO = ProbeQuantity(
+    "rho",
+    "ρ",
+    "",
+    "ρ: credit against true loss change",
+    "state",
+    lambda row: None if row.rho is None else row.rho.credit,
+    field="rho",
+)
+RHO_CONTROL = ProbeQuantity(
+    "rho_control",
+    "ρ of g",
+    "",
+    "ρ of the true gradient",
+    "state",
+    lambda row: None if row.rho is None else row.rho.control,
+)
+RHO_RANDOM = ProbeQuantity(
+    "rho_random",
+    "ρ of noise",
+    "",
+    "ρ of a random vector",
+    "state",
+    lambda row: None if row.rho is None else row.rho.random,
+)
+NUDGE = ProbeQuantity(
+    "nudge",
+    "nudge(c_l)/nudge(g_l)",
+    "",
+    "nudge efficiency: credit against gradient",
+    "state",
+    lambda row: None if row.nudge is None else row.nudge.efficiency,
+    field="nudge_efficiency",
+)
+NUDGE_CHANGE = ProbeQuantity(
+    "nudge_change",
+    "nudge(c_l)",
+    "nats",
+    "loss change after a nudge against the credit (nats)",
+    "state",
+    lambda row: None if row.nudge is None else row.nudge.credit,
+)
+GRADIENT = ProbeQuantity(
+    "gradient",
+    "cos(Δ_l, ∇_l)",
+    "",
+    "gradient cosine: the rule's against BP's",
+    "block",
+    lambda row: row.gradient_cosine,
+    field="gradient_cosine",
+    angle=True,
+    null=lambda row: row.gradient_null,
+)
+DESCENT = ProbeQuantity(
+    "descent",
+    "cos(∇_l, Δθ_l)",
+    "",
+    "step descent: cosine of the step and BP's gradient",
+    "block",
+    lambda row: row.step_descent,
+    field="step_descent",
+    angle=True,
+)
+PROBE_ACCURACY = ProbeQuantity(
+    "probe_accuracy",
+    "probe accuracy",
+    "",
+    "probe accuracy of a ridge readout",
+    "state",
+    lambda row: row.probe_accuracy,
+    field="probe_accuracy",
+    log=False,
+)
+PARTICIPATION = ProbeQuantity(
+    "participation",
+    "(Σλ)²/Σλ²",
+    "",
+    "participation ratio of h_l",
+    "state",
+    lambda row: row.participation,
+    field="participation",
+    log=True,
+)
