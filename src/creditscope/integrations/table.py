@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from creditscope.integrations.scalars import Row, scalars
+from creditscope.integrations.scalars import OURS, Row, scalars
 from creditscope.records import EndRow, EpochRow, HeaderRow, RunSpec
 from creditscope.records.units import Units
 
@@ -39,7 +39,7 @@ class EpochTable:
             {**who, "epoch": epoch, "status": self.status, **numbers} for epoch, numbers in sorted(self.epochs.items())
         ]
 
-    def take(self, row: Row, units: Units) -> None:
+    def take(self, row: Row, units: Units = OURS) -> None:
         """Add a row's numbers to its epoch.
 
         Args:
