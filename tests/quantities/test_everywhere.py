@@ -106,7 +106,7 @@ def test_the_audit(case):
     _, logs, wanted = case
     judged = audit(logs, protocol="published")
     table = runs_table(judged)
-    at = table.columns.index(f"‖g‖ ({UNIT})")
+    at = table.columns.index("‖g‖ per sample")
     assert len(table.rows) == len(logs)
     for row in table.rows:
         value, state = row[at].split()

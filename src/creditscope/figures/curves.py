@@ -97,20 +97,7 @@ def _line(
     known = [epoch for epoch, mean in means if mean.y is not None]
     stop = known[-1] if known and not all(log.finished for log in logs) else None
     return [
-        Point(
-            panel=panel,
-            series=label,
-            branch=branch,
-            quantity=quantity,
-            x=float(epoch),
-            y=mean.y,
-            low=mean.low,
-            high=mean.high,
-            n=mean.n,
-            logs=mean.logs,
-            spread=mean.spread,
-            note=STOPPED if epoch == stop else "",
-        )
+        mean.point(panel, label, quantity, float(epoch), branch=branch, note=STOPPED if epoch == stop else "")
         for epoch, mean in means
         if known
     ]

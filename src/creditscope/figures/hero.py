@@ -147,22 +147,7 @@ def _pair(cell: Cell, index: Index, notes: list[str]) -> list[Point]:
         notes.append(f"{cell.label}: Γ is the clamped value, the only one logged.")
     x = mean_over((log.name, value) for log, (value, _), _ in both)
     y = mean_over((log.name, value) for log, _, value in both)
-    return [
-        Point(
-            panel="A",
-            series=cell.label,
-            quantity="test accuracy against Γ",
-            x=x.y,
-            y=y.y,
-            low=y.low,
-            high=y.high,
-            x_low=x.low,
-            x_high=x.high,
-            n=y.n,
-            logs=y.logs,
-            spread=y.spread,
-        )
-    ]
+    return [y.point("A", cell.label, "test accuracy against Γ", x.y, x_low=x.low, x_high=x.high)]
 
 
 def _cosines(cell: Cell, index: Index, notes: list[str]) -> list[Point]:
@@ -180,21 +165,7 @@ def _cosines(cell: Cell, index: Index, notes: list[str]) -> list[Point]:
         refused |= {status for _, _, status in held if status not in ("ok", "exact-by-construction")}
         mean = mean_over(usable)
         exact = bool(usable) and all(status == "exact-by-construction" for _, _, status in held)
-        points.append(
-            Point(
-                panel="B",
-                series=cell.label,
-                quantity=cosine.field,
-                x=float(state),
-                y=mean.y,
-                low=mean.low,
-                high=mean.high,
-                n=mean.n,
-                logs=mean.logs,
-                spread=mean.spread,
-                note=EXACT if exact else "",
-            )
-        )
+        points.append(mean.point("B", cell.label, cosine.field, float(state), note=EXACT if exact else ""))
     if refused:
         notes.append(f"{cell.label}: cosines left out ({', '.join(sorted(refused))}).")
     return points if any(point.y is not None for point in points) else []
@@ -206,20 +177,7 @@ def _references(cell: Cell) -> list[Point]:
     points = []
     for state in range(max(depths, default=-1) + 1):
         mean = mean_over((log.name, REFERENCE.at(row, log.units, state)) for log, row in rows)
-        points.append(
-            Point(
-                "C",
-                cell.label,
-                "median ‖∂ℓ/∂h_l‖ per sample",
-                float(state),
-                mean.y,
-                mean.low,
-                mean.high,
-                mean.n,
-                mean.logs,
-                spread=mean.spread,
-            )
-        )
+        points.append(mean.point("C", cell.label, "median ‖∂ℓ/∂h_l‖ per sample", float(state)))
     return points if any(point.y is not None for point in points) else []
 
 

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from creditscope.figures.table import Kind, Point
 from creditscope.protocol.cells import Cell, cells_of
 from creditscope.protocol.presets import REFERENCE_FLOOR
 from creditscope.quantities.per_epoch import HIDDEN, REFERENCE
@@ -40,6 +42,23 @@ class Mean:
     def spread(self) -> str:
         """What low and high are."""
         return f"± s.d. over {self.n} seeds" if self.low is not None else ""
+
+    def point(
+        self, panel: str, series: str, quantity: str, x: float | str | None, kind: Kind = "point", **more: Any
+    ) -> Point:
+        """The mean as a point, a bar or a reference line; a line has no error bar that could be explained.
+
+        Args:
+            panel: Key of the panel.
+            series: Label of the series.
+            quantity: What y is.
+            x: Position, or the name under a bar; None for a reference line.
+            kind: How it is drawn.
+            more: Other fields of the point.
+        """
+        spread = "" if kind == "line" else self.spread
+        fields = {"low": self.low, "high": self.high, "n": self.n, "logs": self.logs, "kind": kind, "spread": spread}
+        return Point(panel, series, quantity, x, self.y, **(fields | more))
 
 
 def mean_over(values: Iterable[tuple[str, float | None]]) -> Mean:

@@ -1,4 +1,4 @@
-"""Artefact 2, ``penalty-rescue``: does containing the residual stream rescue learning? The arithmetic."""
+"""Artefact 2, ``penalty-rescue``: does keeping the residual stream small rescue learning? The arithmetic."""
 
 import math
 from collections.abc import Sequence
@@ -189,19 +189,7 @@ def _controls(chosen: Chosen, notes: list[str]) -> list[Point]:
 
 def _bar_pair(name: str, epoch: int, cosine: Mean, rho: Mean) -> list[Point]:
     return [
-        Point(
-            panel="b",
-            series=quantity,
-            quantity=f"{quantity} at epoch {epoch}",
-            x=name,
-            y=mean.y,
-            low=mean.low,
-            high=mean.high,
-            n=mean.n,
-            logs=mean.logs,
-            kind="bar",
-            spread=mean.spread,
-        )
+        mean.point("b", quantity, f"{quantity} at epoch {epoch}", name, "bar")
         for quantity, mean in ((COSINE, cosine), (RHO, rho))
     ]
 
@@ -220,21 +208,7 @@ def _accuracies(chosen: Chosen, notes: list[str]) -> list[Point]:
             continue
         epoch, mean = final
         ends[cell.label] = epoch
-        bars.append(
-            Point(
-                panel="c",
-                series=group,
-                quantity=f"test accuracy at epoch {epoch}",
-                x=name,
-                y=mean.y,
-                low=mean.low,
-                high=mean.high,
-                n=mean.n,
-                logs=mean.logs,
-                kind="bar",
-                spread=mean.spread,
-            )
-        )
+        bars.append(mean.point("c", group, f"test accuracy at epoch {epoch}", name, "bar"))
     if len(set(ends.values())) > 1:
         notes.append(f"(c): last epochs differ: {', '.join(f'{label} {epoch}' for label, epoch in ends.items())}.")
     if chosen.bp_penalised is not None and chosen.bp_penalised.label in ends:
@@ -242,9 +216,7 @@ def _accuracies(chosen: Chosen, notes: list[str]) -> list[Point]:
         notes.append(f"(c): cost = bp − {under}; remaining gap = {under} − {chosen.flavour}+pen{chosen.penalty:g}.")
     frozen = final_accuracy(chosen.frozen)
     if bars and frozen is not None and chosen.frozen is not None:
-        mean = frozen[1]
-        name = f"{chosen.flavour}@frozen"
-        bars.append(Point("c", name, "test accuracy", None, mean.y, mean.low, mean.high, mean.n, mean.logs, "line"))
+        bars.append(frozen[1].point("c", f"{chosen.flavour}@frozen", "test accuracy", None, "line"))
     return bars
 
 

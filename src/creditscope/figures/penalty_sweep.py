@@ -98,20 +98,7 @@ def _lines(bp: Cell | None, frozen: Cell | None, notes: list[str]) -> list[Point
         epoch = max(common_epochs(runs), default=None)
         level = mean_at(runs, epoch, value_of(HIDDEN)) if epoch is not None else None
         if level is not None and level.y is not None:
-            lines.append(
-                Point(
-                    "a",
-                    "bp",
-                    f"‖h_L‖ at epoch {epoch}",
-                    None,
-                    level.y,
-                    level.low,
-                    level.high,
-                    level.n,
-                    level.logs,
-                    "line",
-                )
-            )
+            lines.append(level.point("a", "bp", f"‖h_L‖ at epoch {epoch}", None, "line"))
             notes.append(f"Dashed in (a): ‖h_L‖ of bp at its last epoch, {epoch}.")
     if frozen is not None:
         runs = frozen.split()[0].runs
@@ -125,17 +112,8 @@ def _lines(bp: Cell | None, frozen: Cell | None, notes: list[str]) -> list[Point
             )
             above = f"{method} + {points_of_percent(MARGIN)}"
             lines += [
-                Point("c", method, what, None, base.y, base.low, base.high, base.n, base.logs, "line"),
-                Point(
-                    "c",
-                    above,
-                    what,
-                    None,
-                    base.y + MARGIN,
-                    n=base.n,
-                    logs=base.logs,
-                    kind="line",
-                ),
+                base.point("c", method, what, None, "line"),
+                Point("c", above, what, None, base.y + MARGIN, n=base.n, logs=base.logs, kind="line"),
             ]
     return lines
 

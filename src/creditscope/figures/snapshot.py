@@ -106,7 +106,7 @@ def _merge_lengths(cells: Sequence[Cell], said: list[str]) -> list[Cell]:
 
 
 def _rows(cells: Sequence[Cell]) -> list[Row]:
-    """ResMLP and its kin: with and without terminal LN, both always; token models: one row each."""
+    """Models of vectors, such as ResMLP: with and without terminal LN, both always; token models: one row each."""
     rows: list[Row] = []
     tokens = [cell for cell in cells if cell.spec.model == "vit-mini" or cell.spec.view in ("cls", "mean", "all")]
     plain = [cell for cell in cells if cell not in tokens]

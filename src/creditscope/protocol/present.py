@@ -136,7 +136,7 @@ def runs_table(audit: "Audit") -> Table:
                     run.name,
                 )
             )
-    norms = (HIDDEN.symbol_at("L"), f"‖g‖ ({REFERENCE.unit})")
+    norms = (HIDDEN.symbol_at("L"), "‖g‖ per sample")
     return Table(("method", "seed", "epoch", "accuracy", *norms, "log"), tuple(rows))
 
 

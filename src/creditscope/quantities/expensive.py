@@ -1,6 +1,6 @@
 """What the expensive probes measure."""
 
-from creditscope.quantities.quantity import ProbeQuantity
+from creditscope.quantities.quantity import ProbeQuantity, held, one
 from creditscope.records.rows import Numbers, ProbeRow
 
 
@@ -11,78 +11,29 @@ def _error(row: ProbeRow) -> Numbers | None:
     return row.fidelity.error or [None if phi is None else max(0.0, 1 - phi * phi) ** 0.5 for phi in phis]
 
 
-DRIFT = ProbeQuantity(
-    "drift",
-    "drift",
-    "",
-    "drift at N = 128",
-    "one",
-    lambda row: None if row.drift is None else [row.drift.at_128],
-    field="drift",
-    log=False,
-)
+DRIFT = ProbeQuantity("drift", "drift", "", "drift at N = 128", "one", one("drift", "at_128"), field="drift", log=False)
 PHI = ProbeQuantity(
-    "phi",
-    "φ_l",
-    "cosine",
-    "fidelity φ of the reference, median",
-    "state",
-    lambda row: None if row.fidelity is None else row.fidelity.median,
-    field="fidelity",
+    "phi", "φ_l", "cosine", "fidelity φ of the reference, median", "state", held("fidelity", "median"), field="fidelity"
 )
 FIDELITY = ProbeQuantity(
     "fidelity", "√(1 − φ_l²)", "", "cosine error √(1 − φ²) of the reference", "state", _error, log=True
 )
 CLAMP = ProbeQuantity(
-    "clamp",
-    "N*",
-    "samples",
-    "clamp onset N* (probe size)",
-    "state",
-    lambda row: None if row.clamp is None else row.clamp.onset,
-    log=True,
+    "clamp", "N*", "samples", "clamp onset N* (probe size)", "state", held("clamp", "onset"), log=True
 )
 NULL_P = ProbeQuantity(
-    "null_p",
-    "p",
-    "",
-    "p against the fresh-feedback null",
-    "state",
-    lambda row: None if row.null is None else row.null.p,
-    field="null_p",
+    "null_p", "p", "", "p against the fresh-feedback null", "state", held("null", "p"), field="null_p"
 )
-RHO = ProbeQuantity(
-    "rho",
-    "ρ",
-    "",
-    "ρ: credit against true loss change",
-    "state",
-    lambda row: None if row.rho is None else row.rho.credit,
-    field="rho",
-)
-RHO_CONTROL = ProbeQuantity(
-    "rho_control",
-    "ρ of g",
-    "",
-    "ρ of the true gradient",
-    "state",
-    lambda row: None if row.rho is None else row.rho.control,
-)
-RHO_RANDOM = ProbeQuantity(
-    "rho_random",
-    "ρ of noise",
-    "",
-    "ρ of a random vector",
-    "state",
-    lambda row: None if row.rho is None else row.rho.random,
-)
+RHO = ProbeQuantity("rho", "ρ", "", "ρ: credit against true loss change", "state", held("rho", "credit"), field="rho")
+RHO_CONTROL = ProbeQuantity("rho_control", "ρ of g", "", "ρ of the true gradient", "state", held("rho", "control"))
+RHO_RANDOM = ProbeQuantity("rho_random", "ρ of noise", "", "ρ of a random vector", "state", held("rho", "random"))
 NUDGE = ProbeQuantity(
     "nudge",
     "nudge(c_l)/nudge(g_l)",
     "",
     "nudge efficiency: credit against gradient",
     "state",
-    lambda row: None if row.nudge is None else row.nudge.efficiency,
+    held("nudge", "efficiency"),
     field="nudge_efficiency",
 )
 NUDGE_CHANGE = ProbeQuantity(
@@ -91,7 +42,7 @@ NUDGE_CHANGE = ProbeQuantity(
     "nats",
     "loss change after a nudge against the credit (nats)",
     "state",
-    lambda row: None if row.nudge is None else row.nudge.credit,
+    held("nudge", "credit"),
 )
 GRADIENT = ProbeQuantity(
     "gradient",
@@ -99,7 +50,7 @@ GRADIENT = ProbeQuantity(
     "",
     "gradient cosine: the rule's against BP's",
     "block",
-    lambda row: row.gradient_cosine,
+    held("gradient_cosine"),
     field="gradient_cosine",
     angle=True,
     null=lambda row: row.gradient_null,
@@ -110,7 +61,7 @@ DESCENT = ProbeQuantity(
     "",
     "step descent: cosine of the step and BP's gradient",
     "block",
-    lambda row: row.step_descent,
+    held("step_descent"),
     field="step_descent",
     angle=True,
 )
@@ -120,7 +71,7 @@ PROBE_ACCURACY = ProbeQuantity(
     "",
     "probe accuracy of a ridge readout",
     "state",
-    lambda row: row.probe_accuracy,
+    held("probe_accuracy"),
     field="probe_accuracy",
     log=False,
 )
@@ -130,7 +81,7 @@ PARTICIPATION = ProbeQuantity(
     "",
     "participation ratio of h_l",
     "state",
-    lambda row: row.participation,
+    held("participation"),
     field="participation",
     log=True,
 )

@@ -3,17 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from creditscope.quantities.quantity import EpochQuantity
-from creditscope.records.rows import EpochRow, Gamma, Norms, Numbers
+from creditscope.quantities.quantity import EpochQuantity, held, one
+from creditscope.records.rows import EpochRow, Numbers
 from creditscope.records.units import PER_SAMPLE
-
-
-def _one(value: float | None) -> Numbers | None:
-    return None if value is None else [value]
-
-
-def _median(norms: Norms | None) -> Numbers | None:
-    return None if norms is None else norms.median
 
 
 def largest(values: Sequence[float | None]) -> float | None:
@@ -24,6 +16,11 @@ def largest(values: Sequence[float | None]) -> float | None:
     """
     known = [value for value in values if value is not None]
     return max(known) if known and all(map(math.isfinite, known)) else None
+
+
+def _largest_growth(row: EpochRow) -> Numbers | None:
+    found = largest(row.growth or ())
+    return None if found is None else [found]
 
 
 def _movement(row: EpochRow) -> Numbers | None:
@@ -45,16 +42,8 @@ def _stillest(row: EpochRow) -> Numbers | None:
 
 
 def _gamma(part: str, symbol: str, label: str) -> EpochQuantity:
-    assert part in Gamma.model_fields
     return EpochQuantity(
-        f"gamma_{part}",
-        symbol,
-        "",
-        label,
-        "one",
-        lambda row: None if row.gamma is None else _one(getattr(row.gamma, part)),
-        field=f"gamma/{part}",
-        angle=True,
+        f"gamma_{part}", symbol, "", label, "one", one("gamma", part), field=f"gamma/{part}", angle=True
     )
 
 
@@ -64,29 +53,15 @@ TRAIN_LOSS = EpochQuantity(
     "nats",
     "training loss (nats)",
     "one",
-    lambda row: _one(row.train_loss),
+    one("train_loss"),
     field="train_loss",
     log=False,
 )
 TEST_LOSS = EpochQuantity(
-    "test_loss",
-    "test loss",
-    "nats",
-    "test loss (nats)",
-    "one",
-    lambda row: _one(row.test_loss),
-    field="test_loss",
-    log=False,
+    "test_loss", "test loss", "nats", "test loss (nats)", "one", one("test_loss"), field="test_loss", log=False
 )
 ACCURACY = EpochQuantity(
-    "accuracy",
-    "accuracy",
-    "",
-    "test accuracy",
-    "one",
-    lambda row: _one(row.test_accuracy),
-    field="test_accuracy",
-    log=False,
+    "accuracy", "accuracy", "", "test accuracy", "one", one("test_accuracy"), field="test_accuracy", log=False
 )
 BALANCED_ACCURACY = EpochQuantity(
     "balanced_accuracy",
@@ -94,21 +69,19 @@ BALANCED_ACCURACY = EpochQuantity(
     "",
     "mean of the per-class accuracies",
     "one",
-    lambda row: _one(row.balanced_accuracy),
+    one("balanced_accuracy"),
     field="balanced_accuracy",
     log=False,
 )
-LR = EpochQuantity("lr", "lr", "", "learning rate", "one", lambda row: _one(row.lr), field="lr", log=True)
-ERROR = EpochQuantity(
-    "error", "‖e‖", "", "output error ‖e‖, median", "one", lambda row: _one(row.error), field="error", log=True
-)
+LR = EpochQuantity("lr", "lr", "", "learning rate", "one", one("lr"), field="lr", log=True)
+ERROR = EpochQuantity("error", "‖e‖", "", "output error ‖e‖, median", "one", one("error"), field="error", log=True)
 GAMMA_ACTING = _gamma("acting", "Γ where it acts", "Γ, where the credit acts")
 GAMMA_DEEP = _gamma("deep", "deep cos", "Γ, deep states only")
 GAMMA_WORST = _gamma("worst", "worst cosine", "smallest cosine over states")
 GAMMA_PUBLISHED = _gamma("published", "Γ", "Γ, published index")
 GAMMA_CLAMPED = _gamma("clamped", "clamped Γ", "Γ, published index, with torch's clamp")
 HIDDEN = EpochQuantity(
-    "hidden", "‖h_l‖", "", "stream ‖h_l‖, median", "state", lambda row: _median(row.hidden), field="hidden", log=True
+    "hidden", "‖h_l‖", "", "stream ‖h_l‖, median", "state", held("hidden", "median"), field="hidden", log=True
 )
 REFERENCE = EpochQuantity(
     "reference",
@@ -116,26 +89,17 @@ REFERENCE = EpochQuantity(
     PER_SAMPLE,
     "reference ‖g_l‖ per sample, median",
     "state",
-    lambda row: _median(row.reference),
+    held("reference", "median"),
     field="reference",
     converted=True,
     log=True,
 )
-GAIN = EpochQuantity(
-    "gain", "γ_l", "‖g‖/‖e‖", "gain ‖g_l‖/‖e‖, median", "state", lambda row: row.gain, field="gain", log=True
-)
+GAIN = EpochQuantity("gain", "γ_l", "‖g‖/‖e‖", "gain ‖g_l‖/‖e‖, median", "state", held("gain"), field="gain", log=True)
 GROWTH = EpochQuantity(
-    "growth",
-    "‖h_{l+1}‖/‖h_l‖",
-    "×",
-    "growth ‖h_{l+1}‖/‖h_l‖",
-    "block",
-    lambda row: row.growth,
-    field="growth",
-    log=True,
+    "growth", "‖h_{l+1}‖/‖h_l‖", "×", "growth ‖h_{l+1}‖/‖h_l‖", "block", held("growth"), field="growth", log=True
 )
 BRANCH = EpochQuantity(
-    "branch", "‖f_l‖/‖h_l‖", "", "branch ‖f_l‖/‖h_l‖, median", "block", lambda row: row.branch, field="branch", log=True
+    "branch", "‖f_l‖/‖h_l‖", "", "branch ‖f_l‖/‖h_l‖, median", "block", held("branch"), field="branch", log=True
 )
 COSINE = EpochQuantity(
     "cosine",
@@ -143,7 +107,7 @@ COSINE = EpochQuantity(
     "",
     "cosine of credit and reference, where it acts",
     "state",
-    lambda row: None if row.cosine is None else row.cosine.mean,
+    held("cosine", "mean"),
     field="cosine",
     angle=True,
     null=lambda row: row.null,
@@ -155,21 +119,14 @@ PUBLISHED = EpochQuantity(
     "",
     "cosine in the published index (one block off)",
     "state",
-    lambda row: None if row.cosine_published is None else row.cosine_published.mean,
+    held("cosine_published", "mean"),
     field="cosine_published",
     angle=True,
     null=lambda row: row.null_published,
     status=lambda row: () if row.cosine_published is None else row.cosine_published.status,
 )
 GROWTH_MAX = EpochQuantity(
-    "growth_max",
-    "growth",
-    "×",
-    "largest growth over blocks",
-    "one",
-    lambda row: _one(largest(row.growth or ())),
-    field="growth/max",
-    log=True,
+    "growth_max", "growth", "×", "largest growth over blocks", "one", _largest_growth, field="growth/max", log=True
 )
 MOVEMENT = EpochQuantity(
     "movement", "‖Δθ_l‖/‖θ_l(0)‖", "", "movement of the block's weights", "block", _movement, field="movement", log=True

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, TypeVar, final
+from typing import Any, ClassVar, Generic, Literal, TypeVar, final
 
 from creditscope.records.log import RunLog
 from creditscope.records.rows import CosineStatus, EpochRow, NullTest, Numbers, ProbeRow
@@ -12,6 +12,31 @@ from creditscope.records.units import Units
 Place = Literal["state", "block", "one"]
 When = Literal["epoch", "probe"]
 RowT = TypeVar("RowT", bound=EpochRow | ProbeRow)
+
+
+def held(*path: str) -> Callable[[Any], Any]:
+    """Reads the numbers at a path of fields in a row; None where a part of the path is absent.
+
+    Args:
+        path: Names of fields, from the row inwards.
+    """
+
+    def values(row: Any) -> Any:
+        for name in path:
+            row = None if row is None else getattr(row, name)
+        return row
+
+    return values
+
+
+def one(*path: str) -> Callable[[Any], Numbers | None]:
+    """Reads one number at a path of fields in a row, as a list of one.
+
+    Args:
+        path: Names of fields, from the row inwards.
+    """
+    read = held(*path)
+    return lambda row: None if (value := read(row)) is None else [value]
 
 
 @dataclass(frozen=True)

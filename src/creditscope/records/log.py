@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,7 +51,7 @@ class RunLog:
         """The run's spec."""
         return self.header.spec
 
-    @property
+    @cached_property
     def units(self) -> Units:
         """The units of its gradient norms."""
         return self.header.units
