@@ -4,7 +4,6 @@ Per-state lists run over the states h_0..h_L where they act; per-block lists ove
 """
 
 import math
-from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -344,11 +343,7 @@ class HeaderRow(Frozen):
     @property
     def units(self) -> Units:
         """The units of the gradient norms in this log."""
-        probe = self.spec.probe
-        units = Units.stated(probe.reduction, probe.batch) if probe is not None else Units.stated(None, None)
-        # The importer has already multiplied a log without units by the published probe size, and says so.
-        converted = self.source is not None and "reference_units" in self.source
-        return replace(units, factor=1.0) if converted and not units.known else units
+        return Units.of(self.spec.probe, imported="reference_units" in (self.source or {}))
 
 
 class EndRow(Frozen):

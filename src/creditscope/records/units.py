@@ -1,7 +1,9 @@
 """The units of the logged gradient norms, and the one conversion to per-sample, sum-reduced norms."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from creditscope.records.spec import ProbeSpec
 
 PUBLISHED_PROBE_SIZE = 128
 PER_SAMPLE = "per sample, sum-reduced"
@@ -35,6 +37,17 @@ class Units:
         if reduction == "mean" and batch is not None:
             return cls(float(batch), True, size)
         return cls(float(PUBLISHED_PROBE_SIZE), False, size)
+
+    @classmethod
+    def of(cls, probe: ProbeSpec | None, *, imported: bool) -> "Units":
+        """The units of a log.
+
+        Args:
+            probe: What its spec says of the probes.
+            imported: Whether the importer has multiplied norms without units by the published probe size.
+        """
+        units = cls.stated(probe.reduction, probe.batch) if probe is not None else cls.stated(None, None)
+        return replace(units, factor=1.0) if imported and not units.known else units
 
     def per_sample(self, norms: Sequence[float | None]) -> list[float | None]:
         """Logged norms as norms of per-sample, sum-reduced gradients.
