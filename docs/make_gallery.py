@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from make_figures import chosen
-from page_data import DOCS, accuracy, each, growth, known, last, number, page, runs, span, stream
+from page_data import DOCS, accuracy, each, growth, known, last, number, page, references, runs, span, stream
 
 from creditscope.protocol.audit import audit
 from creditscope.protocol.evidence import Ruling
@@ -287,7 +287,7 @@ def _cosines(logs: Sequence[RunLog]) -> list[float]:
 
 
 def _references(logs: Sequence[RunLog]) -> list[float]:
-    return [fmean(column) for column in zip(*(known(last(log).reference.median) for log in logs), strict=True)]
+    return [fmean(column) for column in zip(*(references(last(log)) for log in logs), strict=True)]
 
 
 def _gamma(logs: Sequence[RunLog]) -> float:

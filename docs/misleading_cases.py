@@ -8,7 +8,7 @@ from functools import cache, partial
 from statistics import fmean
 
 import torch
-from page_data import accuracy, known, last, number, runs
+from page_data import accuracy, known, last, number, reference, runs
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -171,9 +171,8 @@ def clamp() -> Case:
     """torch clamps norms at 1e-8: with a tiny reference a perfect credit reads as none, the more so the larger N."""
     log = runs("dfa-rms", 100)[0]
     row, probe = last(log), log.probes[-1]
-    assert row.reference is not None
     assert probe.clamp is not None
-    norm = known(row.reference.median)[-1]
+    norm = reference(row)
     direction = torch.randn(WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     g = norm * direction / direction.norm()
     # A perfect credit: the very direction of g, at the size of a credit.

@@ -5,14 +5,17 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 
+from creditscope.quantities.per_epoch import ACCURACY, GROWTH, HIDDEN, REFERENCE
 from creditscope.records import EpochRow, RunLog
 from creditscope.records.load import Loaded, load_logs
 from creditscope.records.table import Table
+from creditscope.records.units import PUBLISHED_PROBE_SIZE, Units
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results" / "cifar10-h200"
 # The published gradients are those of a loss averaged over this many samples; ours are per sample.
-PUBLISHED_N = 128
+PUBLISHED_N = PUBLISHED_PROBE_SIZE
+OURS = Units()
 NOT_MEASURED = "not measured"
 MADE = "<!-- Written by `python docs/{script}` from results/cifar10-h200. Change the script, not this page. -->"
 
@@ -113,25 +116,28 @@ def last(log: RunLog) -> EpochRow:
 
 def accuracy(log: RunLog) -> float:
     """Test accuracy at the last logged epoch."""
-    (value,) = known([last(log).test_accuracy])
+    (value,) = known([ACCURACY.last(log)])
     return value
 
 
-def stream(row: EpochRow) -> float:
-    """Median ‖h_L‖."""
-    assert row.hidden is not None
-    return known(row.hidden.median)[-1]
+def stream(row: EpochRow, state: int = -1) -> float:
+    """Median ‖h_l‖, of the last state by default."""
+    return known(HIDDEN.read(row, OURS))[state]
+
+
+def references(row: EpochRow) -> list[float]:
+    """Median ‖g_l‖ at every state, per sample."""
+    return known(REFERENCE.read(row, OURS))
 
 
 def reference(row: EpochRow) -> float:
     """Median ‖g_L‖, per sample."""
-    assert row.reference is not None
-    return known(row.reference.median)[-1]
+    return references(row)[-1]
 
 
 def growth(row: EpochRow) -> float:
     """Largest growth of a block."""
-    return max(known(row.growth))
+    return max(known(GROWTH.read(row, OURS)))
 
 
 def share(value: float) -> str:

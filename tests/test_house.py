@@ -16,7 +16,7 @@ ROOT = TESTS.parent
 SRC = ROOT / "src" / "creditscope"
 MODULES = sorted(SRC.rglob("*.py"))
 ROOMS = sorted(path.parent for path in SRC.glob("*/__init__.py"))
-BOOK = ("records", "protocol", "lint", "figures", "report")
+BOOK = ("records", "quantities", "protocol", "lint", "figures", "report")
 OPTIONAL = (
     "ray",
     "tensorboard",

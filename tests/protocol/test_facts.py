@@ -1,10 +1,9 @@
-"""What is stated, what is assumed, and what follows for units and blocks."""
+"""What is stated, what is assumed, and what follows for the blocks."""
 
-import pytest
 from protocol import cases
 
 from creditscope.protocol.facts import Assumptions, RunFacts, diverged_at, finite, initial_stream
-from creditscope.records import EpochRow, ProbeSpec
+from creditscope.records import EpochRow
 from creditscope.records.rows import Norms
 
 
@@ -12,22 +11,6 @@ def facts(source=None, assume=None, **fields):
     log = cases.run()
     header = log.header.model_copy(update={"spec": log.spec.model_copy(update=fields), "exact": None, "source": source})
     return RunFacts(header, Assumptions.of(assume or {}))
-
-
-@pytest.mark.parametrize(
-    ("probe", "source", "factor", "known"),
-    [
-        (ProbeSpec(reduction="sum"), None, 1, True),
-        (ProbeSpec(reduction="mean", batch=64), None, 64, True),
-        (ProbeSpec(reduction="mean", batch=None), None, 128, False),
-        (ProbeSpec(reduction=None), None, 128, False),
-        (None, None, 128, False),
-        (ProbeSpec(reduction=None), {"reference_units": "multiplied already"}, 1, False),
-    ],
-)
-def test_units(probe, source, factor, known):
-    found = facts(source, probe=probe)
-    assert (found.reference_factor, found.units_known) == (factor, known)
 
 
 def test_a_stated_depth_comes_before_an_assumed_one():

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from creditscope.errors import BadInput
+from creditscope.protocol.cells import cells_of
 from creditscope.protocol.monitor import Monitor
 from creditscope.protocol.presets import Protocol
+from creditscope.quantities.per_epoch import ACCURACY, GAMMA_DEEP, GAMMA_PUBLISHED, GROWTH_MAX, HIDDEN, REFERENCE
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, RunLog, RunSpec
-from creditscope.records.labels import labels_of
 from creditscope.records.table import Table
 
 if TYPE_CHECKING:
@@ -123,25 +124,26 @@ def summary_text(logs: Sequence[RunLog]) -> str:
     Args:
         logs: The finished logs.
     """
-    rows = []
-    cells = _cells(logs)
-    for cell, label in zip(cells, labels_of([cell[0].spec for cell in cells]), strict=True):
-        last = [log.last for log in cell if log.last is not None]
-        rows.append(
-            (
-                label,
-                str(len(cell)),
-                _mean([row.test_accuracy for row in last], ".3f"),
-                _mean([row.gamma.published for row in last if row.gamma], "+.3f"),
-                _mean([row.gamma.deep for row in last if row.gamma], "+.3f"),
-                _mean([max(_known(row.growth)) for row in last if _known(row.growth)], ".3g"),
-                _mean([row.hidden.median[-1] for row in last if row.hidden], ".2g"),
-                _mean([row.reference.median[-1] for row in last if row.reference], ".2g"),
-                ", ".join(sorted({log.end.status if log.end else "unfinished" for log in cell})),
-            )
+    shown = (
+        (ACCURACY, ".3f"),
+        (GAMMA_PUBLISHED, "+.3f"),
+        (GAMMA_DEEP, "+.3f"),
+        (GROWTH_MAX, ".3g"),
+        (HIDDEN, ".2g"),
+        (REFERENCE, ".2g"),
+    )
+    rows = [
+        (
+            cell.label,
+            str(len(cell.runs)),
+            *(_mean([quantity.last(run) for run in cell.runs], form) for quantity, form in shown),
+            ", ".join(sorted({run.end.status if run.end else "unfinished" for run in cell.runs})),
         )
-    columns = ("method", "seeds", "accuracy", "Γ", "deep cos", "growth", "‖h_L‖", "‖g_L‖", "status")
-    note = "means over seeds at the last epoch; Γ in the published index; ‖g_L‖ per sample"
+        for cell in cells_of(logs)
+    ]
+    columns = ("method", "seeds", *(quantity.symbol_at("L") for quantity, _ in shown), "status")
+    last = REFERENCE.symbol_at("L")
+    note = f"means over seeds at the last epoch; Γ in the published index; {last} {REFERENCE.unit}"
     return f"{fit(Table(columns, tuple(rows)))}\n{note}"
 
 
@@ -150,17 +152,6 @@ def fit(table: Table) -> str:
     return table.to_text(shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
 
 
-def _cells(logs: Sequence[RunLog]) -> list[list[RunLog]]:
-    cells: dict[str, list[RunLog]] = {}
-    for log in logs:
-        cells.setdefault(log.spec.cell_key, []).append(log)
-    return list(cells.values())
-
-
-def _known(values: Sequence[float | None] | None) -> list[float]:
-    return [v for v in values or () if v is not None]
-
-
 def _mean(values: Sequence[float | None], form: str) -> str:
-    known = _known(values)
+    known = [value for value in values if value is not None]
     return format(sum(known) / len(known), form) if known else "–"

@@ -12,6 +12,7 @@ def ls(
     """List runs: method, seed, data, epochs done, accuracy, how each ended. Unreadable files are named on stderr."""
     from creditscope.cli.display import fit
     from creditscope.errors import BadInput
+    from creditscope.quantities.per_epoch import ACCURACY
     from creditscope.records.labels import labels_of
     from creditscope.records.load import load_logs
     from creditscope.records.table import Table
@@ -25,8 +26,7 @@ def ls(
     labels = dict(zip(specs, labels_of(list(specs.values())), strict=True))
     rows = []
     for log in loaded.logs:
-        spec, last = log.spec, log.last
-        accuracy = last.test_accuracy if last else None
+        spec, last, accuracy = log.spec, log.last, ACCURACY.last(log)
         rows.append(
             (
                 labels[spec.cell_key],

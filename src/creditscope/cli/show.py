@@ -30,24 +30,25 @@ def show(
 
 def _text(run: "RunLog", epochs: int) -> str:
     from creditscope.cli.display import fit
+    from creditscope.quantities.per_epoch import ACCURACY, COSINE, GROWTH, HIDDEN, REFERENCE, TEST_LOSS
     from creditscope.records.table import Table
 
     known = [(key, str(value)) for key, value in run.spec.model_dump(mode="json").items() if value is not None]
     facts = Table(("field", "value"), (*known, *run.header.provenance.items()))
     step = max(1, -(-len(run.epochs) // epochs))
+    shown = {
+        "accuracy": (ACCURACY, ".3f"),
+        "loss": (TEST_LOSS, ".3f"),
+        HIDDEN.heading: (HIDDEN, ".2g"),
+        REFERENCE.heading: (REFERENCE, ".1e"),
+        "growth": (GROWTH, ".3g"),
+        "cosine where it acts": (COSINE, "+.2f"),
+    }
     rows = [
-        (
-            str(row.epoch),
-            _number(row.test_accuracy, ".3f"),
-            _number(row.test_loss, ".3f"),
-            _numbers(row.hidden.median if row.hidden else None, ".2g"),
-            _numbers(row.reference.median if row.reference else None, ".1e"),
-            _numbers(row.growth, ".3g"),
-            _numbers(row.cosine.mean if row.cosine else None, "+.2f"),
-        )
+        (str(row.epoch), *(_numbers(quantity.read(row, run.units), form) for quantity, form in shown.values()))
         for row in [*run.epochs[:-1:step], *run.epochs[-1:]]
     ]
-    columns = ("epoch", "accuracy", "loss", "‖h_l‖", "‖g_l‖", "growth", "cosine where it acts")
+    columns = ("epoch", *shown)
     status = run.end.status if run.end else "unfinished"
     reason = f": {run.end.reason}" if run.end and run.end.reason else ""
     title = f"{run.spec.method}, seed {run.spec.seed} ({run.name})"
@@ -55,9 +56,5 @@ def _text(run: "RunLog", epochs: int) -> str:
     return f"{title}\n\n{fit(facts)}\n\n{fit(Table(columns, tuple(rows)))}\n\n{ending}"
 
 
-def _number(value: float | None, form: str) -> str:
-    return format(value, form) if value is not None else "–"
-
-
 def _numbers(values: list[float | None] | None, form: str) -> str:
-    return " ".join(_number(value, form) for value in values) if values else "–"
+    return " ".join("–" if value is None else format(value, form) for value in values or (None,))

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from creditscope.figures.cells import Cell
 from creditscope.figures.style import family
 from creditscope.figures.table import Role
+from creditscope.protocol.cells import Cell
 
 CANONICAL_PENALTY = 1e-2
 LIGHT_PENALTY = 1e-4
@@ -129,7 +129,7 @@ def nearest(cells: Iterable[Cell], like: Cell | None, wanted: Callable[[Cell], b
     found = [cell for cell in cells if wanted(cell)]
 
     def likeness(cell: Cell) -> tuple[int, int]:
-        return (0 if like is None else _agreement(cell, like)), len(cell.logs)
+        return (0 if like is None else _agreement(cell, like)), len(cell.runs)
 
     return max(found, key=likeness) if found else None
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from creditscope.figures.cells import FLOOR, Cell, Mean, Value, common_epochs, ended_early, mean_over
+from creditscope.figures.means import FLOOR, Mean, Value, common_epochs, mean_over
 from creditscope.figures.table import STOPPED, Point
+from creditscope.protocol.cells import Cell
 from creditscope.records import RunLog
 
 
@@ -41,7 +42,7 @@ def common_end(cells: Sequence[Cell]) -> tuple[int | None, str]:
     ends = {
         cell.label: shared[-1]
         for cell in cells
-        if not (averaged := cell.split()[0]).ended_early and (shared := common_epochs(averaged.logs))
+        if not (averaged := cell.split()[0]).ended_early and (shared := common_epochs(averaged.runs))
     }
     if len(set(ends.values())) < 2:
         return None, ""
@@ -61,12 +62,12 @@ def trajectory(panel: str, quantity: str, cell: Cell, value: Value, until: int |
         until: Last epoch to draw; None for all.
     """
     averaged, early = cell.split()
-    points = _line(panel, quantity, cell.label, "", averaged.logs, value, until)
+    points = _line(panel, quantity, cell.label, "", averaged.runs, value, until)
     for log in early:
         points += _line(panel, quantity, cell.label, f"seed {log.spec.seed}", (log,), value, until)
     halves = [point for point in points if point.low is not None and point.low <= 0]
     notes = [alignment(averaged), _half_bands(cell.label) if halves else ""]
-    ends = tuple(early_end(cell.label, log) for log in cell.logs if ended_early(log))
+    ends = tuple(early_end(cell.label, log) for log in cell.runs if not log.finished)
     return Curves(tuple(points), tuple(note for note in notes if note), ends)
 
 
@@ -94,22 +95,9 @@ def _line(
         if until is None or epoch <= until
     ]
     known = [epoch for epoch, mean in means if mean.y is not None]
-    stop = known[-1] if known and any(ended_early(log) for log in logs) else None
+    stop = known[-1] if known and not all(log.finished for log in logs) else None
     return [
-        Point(
-            panel=panel,
-            series=label,
-            branch=branch,
-            quantity=quantity,
-            x=float(epoch),
-            y=mean.y,
-            low=mean.low,
-            high=mean.high,
-            n=mean.n,
-            logs=mean.logs,
-            spread=mean.spread,
-            note=STOPPED if epoch == stop else "",
-        )
+        mean.point(panel, label, quantity, float(epoch), branch=branch, note=STOPPED if epoch == stop else "")
         for epoch, mean in means
         if known
     ]
@@ -121,11 +109,11 @@ def alignment(cell: Cell) -> str:
     Args:
         cell: The runs that are averaged.
     """
-    logged = {tuple(row.epoch for row in log.epochs) for log in cell.logs}
+    logged = {tuple(row.epoch for row in log.epochs) for log in cell.runs}
     if len(logged) < 2:
         return ""
-    shared = common_epochs(cell.logs)
-    ends = ", ".join(str(log.epochs[-1].epoch) for log in cell.logs)
+    shared = common_epochs(cell.runs)
+    ends = ", ".join(str(log.epochs[-1].epoch) for log in cell.runs)
     if not shared:
         return f"{cell.label}: the seeds share no epoch and are not drawn."
     return f"{cell.label}: seeds end at epochs {ends}; aligned on the {len(shared)} common epochs, up to {shared[-1]}."

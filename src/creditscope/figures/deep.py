@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from creditscope.figures.cells import FLOOR, Mean, at, common_epochs, mean_over, reference
+from creditscope.figures.means import FLOOR, Mean, at, common_epochs, mean_over
+from creditscope.quantities.expensive import RHO
+from creditscope.quantities.per_epoch import COSINE, REFERENCE
+from creditscope.quantities.quantity import ProbeQuantity
 from creditscope.records import EpochRow, ProbeRow, RunLog
 
 FIRST_DEEP_STATE = 2
@@ -35,10 +38,9 @@ def last_usable(logs: Sequence[RunLog]) -> int | None:
     Args:
         logs: The runs.
     """
-    value = reference(None)
 
     def passes(log: RunLog, epoch: int) -> bool:
-        norm = value(log, at(log, epoch))
+        norm = REFERENCE.at(at(log, epoch), log.units)
         return norm is not None and norm >= FLOOR
 
     return max((epoch for epoch in probed_epochs(logs) if all(passes(log, epoch) for log in logs)), default=None)
@@ -54,10 +56,9 @@ def last_probed(logs: Sequence[RunLog]) -> int | None:
 
 
 def _deep_states(row: EpochRow, exact_too: bool = False) -> list[int]:
-    if row.cosine is None:
-        return []
     wanted = ("ok", "exact-by-construction") if exact_too else ("ok",)
-    return [state for state in range(FIRST_DEEP_STATE, len(row.cosine.mean)) if row.cosine.status[state] in wanted]
+    statuses = COSINE.status(row)
+    return [state for state in range(FIRST_DEEP_STATE, len(statuses)) if statuses[state] in wanted]
 
 
 def _average(numbers: list[float | None] | None, states: Sequence[int]) -> float | None:
@@ -77,25 +78,23 @@ def deep_cosine(logs: Sequence[RunLog], epoch: int, exact_too: bool = False) -> 
 
     def value(log: RunLog) -> float | None:
         row = at(log, epoch)
-        return None if row.cosine is None else _average(row.cosine.mean, _deep_states(row, exact_too))
+        return _average(COSINE.read(row, log.units), _deep_states(row, exact_too))
 
     return mean_over((log.name, value(log)) for log in logs)
 
 
-def deep_rho(logs: Sequence[RunLog], epoch: int, whose: str = "credit") -> Mean:
+def deep_rho(logs: Sequence[RunLog], epoch: int, rho: ProbeQuantity = RHO) -> Mean:
     """Mean ρ over the deep states, then over runs.
 
     Args:
         logs: The runs.
         epoch: A probed epoch.
-        whose: ``credit``, ``control`` (the true gradient) or ``random`` (a random vector).
+        rho: Of the credit, or of a control.
     """
 
     def value(log: RunLog) -> float | None:
         probe = probe_at(log, epoch)
-        if probe is None or probe.rho is None:
-            return None
-        numbers: list[float | None] = getattr(probe.rho, whose)
+        numbers = (rho.read(probe, log.units) if probe is not None else None) or []
         return _average(numbers, range(FIRST_DEEP_STATE, len(numbers)))
 
     return mean_over((log.name, value(log)) for log in logs)
@@ -117,9 +116,9 @@ def deep_null(logs: Sequence[RunLog], epoch: int) -> tuple[Mean, int]:
     for log in logs:
         probe = probe_at(log, epoch)
         states = _deep_states(at(log, epoch))
-        if probe is None or probe.null is None or not states:
+        null = COSINE.null(probe) if probe is not None else None
+        if null is None or not states:
             continue
-        null = probe.null
         means.append((log.name, _average(null.mean, states)))
         redraws = null.redraws
         spreads = [null.sd[s] for s in states if s < len(null.sd)]

@@ -4,23 +4,30 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from creditscope.figures.cells import (
-    FLOOR,
-    Cell,
-    accuracy,
-    assumed_units,
-    at,
-    cells_of,
-    common_epochs,
-    depth_of,
-    mean_over,
-    reference,
-)
 from creditscope.figures.choose import rank, role_of
 from creditscope.figures.curves import alignment, error_bars, floor_line, left_out
 from creditscope.figures.hero_text import beneath_words, cosine_words, margins, pair_words
+from creditscope.figures.means import (
+    FLOOR,
+    assumed_units,
+    at,
+    common_epochs,
+    depth_of,
+    drawn_cells,
+    mean_over,
+)
 from creditscope.figures.style import family
 from creditscope.figures.table import EXACT, Panel, Point, Series, Strip, Table, drawable
+from creditscope.protocol.cells import Cell
+from creditscope.quantities.per_epoch import (
+    ACCURACY,
+    COSINE,
+    GAMMA_ACTING,
+    GAMMA_CLAMPED,
+    GAMMA_PUBLISHED,
+    PUBLISHED,
+    REFERENCE,
+)
 from creditscope.records import EpochRow, RunLog
 
 Index = Literal["published", "acts"]
@@ -34,7 +41,7 @@ def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:
         logs: Any runs; those that differ only in their seed become one marker.
         index: ``published``, or ``acts``: cosines where the credit acts.
     """
-    cells, warnings = cells_of(logs)
+    cells, warnings = drawn_cells(logs)
     everything = sorted(cells, key=rank)
     cells = _most_telling(everything)
     shown = {cell.label for cell in cells}
@@ -46,7 +53,7 @@ def hero_table(logs: Sequence[RunLog], index: Index = "published") -> Table:
         averaged, early = cell.split()
         notes += [f"{cell.label}, seed {log.spec.seed}: ended early, left out of the mean." for log in early]
         if averaged.ended_early:
-            last = max(common_epochs(averaged.logs), default=0)
+            last = max(common_epochs(averaged.runs), default=0)
             notes.append(f"{cell.label}: ended early; shown at its last common epoch, {last}.")
         else:
             notes.append(alignment(averaged))
@@ -111,28 +118,28 @@ def _gamma(index: Index) -> Callable[[RunLog, EpochRow], tuple[float | None, boo
     """Γ of a row, and whether only the clamped value was logged."""
 
     def value(log: RunLog, row: EpochRow) -> tuple[float | None, bool]:
-        if row.gamma is None:
-            return None, False
         if index == "acts":
-            return row.gamma.acting, False
-        if row.gamma.published is not None:
-            return row.gamma.published, False
-        return row.gamma.clamped, row.gamma.clamped is not None
+            return GAMMA_ACTING.at(row, log.units), False
+        published = GAMMA_PUBLISHED.at(row, log.units)
+        if published is not None:
+            return published, False
+        clamped = GAMMA_CLAMPED.at(row, log.units)
+        return clamped, clamped is not None
 
     return value
 
 
 def _last_rows(cell: Cell) -> list[tuple[RunLog, EpochRow]]:
-    shared = common_epochs(cell.logs)
-    return [(log, at(log, shared[-1])) for log in cell.logs] if shared else []
+    shared = common_epochs(cell.runs)
+    return [(log, at(log, shared[-1])) for log in cell.runs] if shared else []
 
 
 def _pair(cell: Cell, index: Index, notes: list[str]) -> list[Point]:
     gamma = _gamma(index)
     both = [
-        (log, gamma(log, row), accuracy(log, row))
+        (log, found, accuracy)
         for log, row in _last_rows(cell)
-        if gamma(log, row)[0] is not None and accuracy(log, row) is not None
+        if (found := gamma(log, row))[0] is not None and (accuracy := ACCURACY.at(row, log.units)) is not None
     ]
     if not both:
         return []
@@ -140,50 +147,25 @@ def _pair(cell: Cell, index: Index, notes: list[str]) -> list[Point]:
         notes.append(f"{cell.label}: Γ is the clamped value, the only one logged.")
     x = mean_over((log.name, value) for log, (value, _), _ in both)
     y = mean_over((log.name, value) for log, _, value in both)
-    return [
-        Point(
-            panel="A",
-            series=cell.label,
-            quantity="test accuracy against Γ",
-            x=x.y,
-            y=y.y,
-            low=y.low,
-            high=y.high,
-            x_low=x.low,
-            x_high=x.high,
-            n=y.n,
-            logs=y.logs,
-            spread=y.spread,
-        )
-    ]
+    return [y.point("A", cell.label, "test accuracy against Γ", x.y, x_low=x.low, x_high=x.high)]
 
 
 def _cosines(cell: Cell, index: Index, notes: list[str]) -> list[Point]:
-    name = "cosine_published" if index == "published" else "cosine"
-    rows = [(log, cosines) for log, row in _last_rows(cell) if (cosines := getattr(row, name)) is not None]
+    cosine = PUBLISHED if index == "published" else COSINE
+    rows = [
+        (log, values, cosine.status(row))
+        for log, row in _last_rows(cell)
+        if (values := cosine.read(row, log.units)) is not None
+    ]
     points, refused = [], set()
-    states = max((len(cosines.mean) for _, cosines in rows), default=0)
+    states = max((len(values) for _, values, _ in rows), default=0)
     for state in range(states if index == "acts" else states - 1):
-        held = [(log.name, c.mean[state], c.status[state]) for log, c in rows if state < len(c.mean)]
+        held = [(log.name, values[state], said[state]) for log, values, said in rows if state < len(values)]
         usable = [(log, value) for log, value, status in held if status in ("ok", "exact-by-construction")]
         refused |= {status for _, _, status in held if status not in ("ok", "exact-by-construction")}
         mean = mean_over(usable)
         exact = bool(usable) and all(status == "exact-by-construction" for _, _, status in held)
-        points.append(
-            Point(
-                panel="B",
-                series=cell.label,
-                quantity=name,
-                x=float(state),
-                y=mean.y,
-                low=mean.low,
-                high=mean.high,
-                n=mean.n,
-                logs=mean.logs,
-                spread=mean.spread,
-                note=EXACT if exact else "",
-            )
-        )
+        points.append(mean.point("B", cell.label, cosine.field, float(state), note=EXACT if exact else ""))
     if refused:
         notes.append(f"{cell.label}: cosines left out ({', '.join(sorted(refused))}).")
     return points if any(point.y is not None for point in points) else []
@@ -194,21 +176,8 @@ def _references(cell: Cell) -> list[Point]:
     depths = [depth for log, _ in rows if (depth := depth_of(log)) is not None]
     points = []
     for state in range(max(depths, default=-1) + 1):
-        mean = mean_over((log.name, reference(state)(log, row)) for log, row in rows)
-        points.append(
-            Point(
-                "C",
-                cell.label,
-                "median ‖∂ℓ/∂h_l‖ per sample",
-                float(state),
-                mean.y,
-                mean.low,
-                mean.high,
-                mean.n,
-                mean.logs,
-                spread=mean.spread,
-            )
-        )
+        mean = mean_over((log.name, REFERENCE.at(row, log.units, state)) for log, row in rows)
+        points.append(mean.point("C", cell.label, "median ‖∂ℓ/∂h_l‖ per sample", float(state)))
     return points if any(point.y is not None for point in points) else []
 
 
@@ -217,7 +186,7 @@ def _chance(cells: Sequence[Cell]) -> tuple[float | None, list[Point]]:
     if len(classes) != 1:
         return None, []
     chance = 1.0 / classes.pop()
-    names = tuple(name for cell in cells if cell.spec.classes is not None for name in cell.names)
+    names = tuple(run.name for cell in cells if cell.spec.classes is not None for run in cell.runs)
     return chance, [
         Point("A", "chance", "1/classes", None, chance, n=len(names), logs=names, kind="line"),
     ]
@@ -226,7 +195,7 @@ def _chance(cells: Sequence[Cell]) -> tuple[float | None, list[Point]]:
 def _strip(cells: Sequence[Cell]) -> Strip | None:
     if not cells:
         return None
-    depths = {depth for cell in cells if (depth := depth_of(cell.logs[0])) is not None}
+    depths = {depth for cell in cells if (depth := depth_of(cell.runs[0])) is not None}
     terminal = {cell.spec.terminal_ln for cell in cells}
     return Strip(
         depth=depths.pop() if len(depths) == 1 else None,

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Sequence
 
-from creditscope.figures.cells import Cell, accuracy, common_epochs, mean_at
 from creditscope.figures.choose import is_frozen
+from creditscope.figures.means import common_epochs, mean_at, value_of
 from creditscope.figures.table import EXACT, Point
 from creditscope.figures.text import hold, listed, sci, signed
+from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.direction import Direction
+from creditscope.quantities.per_epoch import ACCURACY
 
 # The least cosine that the direction check calls aligned.
 ALIGNED = Direction.threshold
@@ -82,8 +84,8 @@ def _twins(cells: Sequence[Cell], drawn: Collection[str]) -> str:
 
 
 def _final(cell: Cell) -> float | None:
-    shared = common_epochs(cell.logs)
-    return mean_at(cell.logs, shared[-1], accuracy).y if shared else None
+    shared = common_epochs(cell.runs)
+    return mean_at(cell.runs, shared[-1], value_of(ACCURACY)).y if shared else None
 
 
 def cosine_words(points: Sequence[Point]) -> str:

@@ -1,20 +1,9 @@
-"""Artefact 2, ``penalty-rescue``: does containing the residual stream rescue learning? The arithmetic."""
+"""Artefact 2, ``penalty-rescue``: does keeping the residual stream small rescue learning? The arithmetic."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from creditscope.figures.cells import (
-    Cell,
-    Mean,
-    accuracy,
-    assumed_units,
-    cells_of,
-    common_epochs,
-    hidden,
-    mean_at,
-    reference,
-)
 from creditscope.figures.choose import (
     CANONICAL_PENALTY,
     LIGHT_PENALTY,
@@ -27,8 +16,19 @@ from creditscope.figures.choose import (
 )
 from creditscope.figures.curves import Curves, common_end, early_ends, error_bars, floor_line, left_out, trajectory
 from creditscope.figures.deep import deep_cosine, deep_null, deep_rho, last_probed, last_usable
+from creditscope.figures.means import (
+    Mean,
+    assumed_units,
+    common_epochs,
+    drawn_cells,
+    mean_at,
+    value_of,
+)
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.text import lam, points_of_percent
+from creditscope.protocol.cells import Cell
+from creditscope.quantities.expensive import RHO_CONTROL, RHO_RANDOM
+from creditscope.quantities.per_epoch import ACCURACY, HIDDEN, REFERENCE
 from creditscope.records import RunLog
 
 RIGHT = "a, right axis"
@@ -94,7 +94,7 @@ def penalty_rescue_table(logs: Sequence[RunLog]) -> Table:
     Args:
         logs: Runs of one local rule with and without penalty, of BP with and without, and of the frozen baseline.
     """
-    cells, warnings = cells_of(logs)
+    cells, warnings = drawn_cells(logs)
     chosen = choose(cells)
     notes: list[str] = []
     points = [*_streams(chosen, notes), *_directions(chosen, notes), *_accuracies(chosen, notes)]
@@ -128,10 +128,10 @@ def _streams(chosen: Chosen, notes: list[str]) -> list[Point]:
     until, cut = common_end(compared)
     notes.append(f"(a): {cut[0].lower()}{cut[1:]}" if cut else "")
     for cell in compared:
-        left = trajectory("a", "‖h_L‖", cell, hidden(None), until)
-        right = trajectory(RIGHT, "‖g_L‖", cell, reference(None), until)
+        left = trajectory("a", "‖h_L‖", cell, value_of(HIDDEN), until)
+        right = trajectory(RIGHT, "‖g_L‖", cell, value_of(REFERENCE), until)
         if not drawable(right.points, log=True):
-            right = trajectory(RIGHT, "‖g_2‖ in place of ‖g_L‖", cell, reference(2), until)
+            right = trajectory(RIGHT, "‖g_2‖ in place of ‖g_L‖", cell, value_of(REFERENCE, 2), until)
             if drawable(right.points, log=True):
                 notes.append(f"{cell.label}: ‖g_2‖ stands in for ‖g_L‖, which was not logged.")
         points += [*left.points, *right.points]
@@ -144,14 +144,14 @@ def _streams(chosen: Chosen, notes: list[str]) -> list[Point]:
 def _directions(chosen: Chosen, notes: list[str]) -> list[Point]:
     bars: list[Point] = []
     if chosen.vanilla is not None:
-        runs = chosen.vanilla.split()[0].logs
+        runs = chosen.vanilla.split()[0].runs
         epoch = last_usable(runs)
         if epoch is None:
             notes.append(f"(b): no probed epoch of {chosen.vanilla.label} at which ‖g_L‖ is at or above the floor.")
         else:
             bars += _bar_pair(lam(0.0), epoch, deep_cosine(runs, epoch), deep_rho(runs, epoch))
     for cell in (chosen.light, chosen.penalised):
-        runs = cell.split()[0].logs if cell is not None else ()
+        runs = cell.split()[0].runs if cell is not None else ()
         epoch = last_probed(runs)
         if cell is not None and epoch is not None:
             bars += _bar_pair(lam(penalty(cell)), epoch, deep_cosine(runs, epoch), deep_rho(runs, epoch))
@@ -161,23 +161,23 @@ def _directions(chosen: Chosen, notes: list[str]) -> list[Point]:
 
 def _controls(chosen: Chosen, notes: list[str]) -> list[Point]:
     bars: list[Point] = []
-    runs = chosen.penalised.split()[0].logs if chosen.penalised is not None else ()
+    runs = chosen.penalised.split()[0].runs if chosen.penalised is not None else ()
     epoch = last_probed(runs)
     nothing = Mean(None, None, None, 0, ())
     control = nothing
     if epoch is not None:
         null, redraws = deep_null(runs, epoch)
-        pair = _bar_pair("fresh-B null", epoch, null, deep_rho(runs, epoch, "random"))
+        pair = _bar_pair("fresh-B null", epoch, null, deep_rho(runs, epoch, RHO_RANDOM))
         spread = f"± s.d. over {redraws} redraws" if null.low is not None else ""
         bars += [replace(pair[0], spread=spread), replace(pair[1], note="ρ of a random vector")]
-        control = deep_rho(runs, epoch, "control")
+        control = deep_rho(runs, epoch, RHO_CONTROL)
         if null.y is not None:
             notes.append(
                 f"Null of the {lam(chosen.penalty)} runs: cosine ± s.d. over {redraws} redraws, ρ of a random vector."
             )
     self_cosine = nothing
     if chosen.bp is not None:
-        backprop = chosen.bp.split()[0].logs
+        backprop = chosen.bp.split()[0].runs
         last = last_probed(backprop)
         if last is not None:
             self_cosine = deep_cosine(backprop, last, exact_too=True)
@@ -189,19 +189,7 @@ def _controls(chosen: Chosen, notes: list[str]) -> list[Point]:
 
 def _bar_pair(name: str, epoch: int, cosine: Mean, rho: Mean) -> list[Point]:
     return [
-        Point(
-            panel="b",
-            series=quantity,
-            quantity=f"{quantity} at epoch {epoch}",
-            x=name,
-            y=mean.y,
-            low=mean.low,
-            high=mean.high,
-            n=mean.n,
-            logs=mean.logs,
-            kind="bar",
-            spread=mean.spread,
-        )
+        mean.point("b", quantity, f"{quantity} at epoch {epoch}", name, "bar")
         for quantity, mean in ((COSINE, cosine), (RHO, rho))
     ]
 
@@ -220,21 +208,7 @@ def _accuracies(chosen: Chosen, notes: list[str]) -> list[Point]:
             continue
         epoch, mean = final
         ends[cell.label] = epoch
-        bars.append(
-            Point(
-                panel="c",
-                series=group,
-                quantity=f"test accuracy at epoch {epoch}",
-                x=name,
-                y=mean.y,
-                low=mean.low,
-                high=mean.high,
-                n=mean.n,
-                logs=mean.logs,
-                kind="bar",
-                spread=mean.spread,
-            )
-        )
+        bars.append(mean.point("c", group, f"test accuracy at epoch {epoch}", name, "bar"))
     if len(set(ends.values())) > 1:
         notes.append(f"(c): last epochs differ: {', '.join(f'{label} {epoch}' for label, epoch in ends.items())}.")
     if chosen.bp_penalised is not None and chosen.bp_penalised.label in ends:
@@ -242,9 +216,7 @@ def _accuracies(chosen: Chosen, notes: list[str]) -> list[Point]:
         notes.append(f"(c): cost = bp − {under}; remaining gap = {under} − {chosen.flavour}+pen{chosen.penalty:g}.")
     frozen = final_accuracy(chosen.frozen)
     if bars and frozen is not None and chosen.frozen is not None:
-        mean = frozen[1]
-        name = f"{chosen.flavour}@frozen"
-        bars.append(Point("c", name, "test accuracy", None, mean.y, mean.low, mean.high, mean.n, mean.logs, "line"))
+        bars.append(frozen[1].point("c", f"{chosen.flavour}@frozen", "test accuracy", None, "line"))
     return bars
 
 
@@ -254,11 +226,11 @@ def final_accuracy(cell: Cell | None) -> tuple[int, Mean] | None:
     Args:
         cell: The cell, or None.
     """
-    runs = cell.split()[0].logs if cell is not None else ()
+    runs = cell.split()[0].runs if cell is not None else ()
     shared = common_epochs(runs)
     if not shared:
         return None
-    mean = mean_at(runs, shared[-1], accuracy)
+    mean = mean_at(runs, shared[-1], value_of(ACCURACY))
     return (shared[-1], mean) if mean.y is not None else None
 
 

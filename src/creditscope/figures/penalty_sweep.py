@@ -1,28 +1,28 @@
 """Artefact 3, ``penalty-sweep``: the stream, the reference and the accuracy over training, one line per λ."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from creditscope.figures.cells import (
-    Cell,
-    accuracy,
-    assumed_units,
-    cells_of,
-    common_epochs,
-    hidden,
-    mean_at,
-    reference,
-)
 from creditscope.figures.choose import choose_flavour, flavour_of, is_frozen, nearest, penalty, trains_all
 from creditscope.figures.curves import Curves, common_end, early_ends, error_bars, floor_line, left_out, trajectory
 from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, linear_ticks, reference_lines, trace
+from creditscope.figures.means import (
+    assumed_units,
+    common_epochs,
+    drawn_cells,
+    mean_at,
+    value_of,
+)
 from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
 from creditscope.figures.style import HEIGHTS, INCHES, LineStyle, Width, ladder
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.text import lam, points_of_percent, sci
+from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.depth import Depth
+from creditscope.quantities.per_epoch import ACCURACY, HIDDEN, REFERENCE
 from creditscope.records import RunLog
 
 # The margin of the depth check, as a fraction.
@@ -36,12 +36,12 @@ def penalty_sweep_table(logs: Sequence[RunLog]) -> Table:
     Args:
         logs: Runs of one local rule under several λ, a BP run and the frozen baseline.
     """
-    cells, warnings = cells_of(logs)
+    cells, warnings = drawn_cells(logs)
     flavour = choose_flavour(cells)
     name = flavour.name if flavour is not None else "dfa-rms"
     mine = [cell for cell in cells if flavour is not None and flavour_of(cell) == flavour]
     swept = _one_per_penalty([cell for cell in mine if trains_all(cell)])
-    anchor = max(swept, key=lambda cell: len(cell.logs), default=None)
+    anchor = max(swept, key=lambda cell: len(cell.runs), default=None)
     bp = nearest(cells, anchor, lambda cell: cell.spec.rule == "bp" and trains_all(cell) and not penalty(cell))
     frozen = nearest(mine, anchor, is_frozen)
     notes: list[str] = []
@@ -51,9 +51,9 @@ def penalty_sweep_table(logs: Sequence[RunLog]) -> Table:
     notes.append(cut)
     for cell in swept:
         for panel, quantity, value in (
-            ("a", "‖h_L‖", hidden(None)),
-            ("b", f"‖g_{STATE}‖", reference(STATE)),
-            ("c", "test accuracy", accuracy),
+            ("a", "‖h_L‖", value_of(HIDDEN)),
+            ("b", f"‖g_{STATE}‖", value_of(REFERENCE, STATE)),
+            ("c", "test accuracy", value_of(ACCURACY)),
         ):
             curves = trajectory(panel, quantity, cell, value, until)
             points += curves.points
@@ -78,12 +78,12 @@ def penalty_sweep_table(logs: Sequence[RunLog]) -> Table:
 def _one_per_penalty(cells: Sequence[Cell]) -> list[Cell]:
     """One cell a λ, in rising order, labelled by λ; where a λ has several, the one most like the others."""
     penalties = sorted({penalty(cell) for cell in cells})
-    typical = max(cells, key=lambda cell: (penalty(cell) > 0, len(cell.logs)), default=None)
+    typical = max(cells, key=lambda cell: (penalty(cell) > 0, len(cell.runs)), default=None)
     chosen: list[Cell] = []
     for value in penalties:
         cell = nearest(cells, typical, _has_penalty(value))
         if cell is not None:
-            chosen.append(Cell(cell.logs, lam(value)))
+            chosen.append(replace(cell, label=lam(value)))
     return chosen
 
 
@@ -94,29 +94,16 @@ def _has_penalty(value: float) -> Callable[[Cell], bool]:
 def _lines(bp: Cell | None, frozen: Cell | None, notes: list[str]) -> list[Point]:
     lines = [floor_line("b")]
     if bp is not None:
-        runs = bp.split()[0].logs
+        runs = bp.split()[0].runs
         epoch = max(common_epochs(runs), default=None)
-        level = mean_at(runs, epoch, hidden(None)) if epoch is not None else None
+        level = mean_at(runs, epoch, value_of(HIDDEN)) if epoch is not None else None
         if level is not None and level.y is not None:
-            lines.append(
-                Point(
-                    "a",
-                    "bp",
-                    f"‖h_L‖ at epoch {epoch}",
-                    None,
-                    level.y,
-                    level.low,
-                    level.high,
-                    level.n,
-                    level.logs,
-                    "line",
-                )
-            )
+            lines.append(level.point("a", "bp", f"‖h_L‖ at epoch {epoch}", None, "line"))
             notes.append(f"Dashed in (a): ‖h_L‖ of bp at its last epoch, {epoch}.")
     if frozen is not None:
-        runs = frozen.split()[0].logs
+        runs = frozen.split()[0].runs
         epoch = max(common_epochs(runs), default=None)
-        base = mean_at(runs, epoch, accuracy) if epoch is not None else None
+        base = mean_at(runs, epoch, value_of(ACCURACY)) if epoch is not None else None
         if base is not None and base.y is not None:
             what = f"test accuracy at epoch {epoch}"
             method = frozen.spec.method
@@ -125,17 +112,8 @@ def _lines(bp: Cell | None, frozen: Cell | None, notes: list[str]) -> list[Point
             )
             above = f"{method} + {points_of_percent(MARGIN)}"
             lines += [
-                Point("c", method, what, None, base.y, base.low, base.high, base.n, base.logs, "line"),
-                Point(
-                    "c",
-                    above,
-                    what,
-                    None,
-                    base.y + MARGIN,
-                    n=base.n,
-                    logs=base.logs,
-                    kind="line",
-                ),
+                base.point("c", method, what, None, "line"),
+                Point("c", above, what, None, base.y + MARGIN, n=base.n, logs=base.logs, kind="line"),
             ]
     return lines
 

@@ -1,19 +1,21 @@
 """Artefact 4, ``snapshot``: how ‖h_L‖ and ‖g_L‖ evolve over training, with and without a terminal LayerNorm."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from creditscope.figures.cells import Cell, assumed_units, cells_of, hidden, reference
 from creditscope.figures.choose import rank, trains_all
 from creditscope.figures.curves import Curves, early_ends, error_bars, floor_line, left_out, trajectory
 from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, reference_lines, trace
+from creditscope.figures.means import assumed_units, drawn_cells, value_of
 from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
 from creditscope.figures.style import HEIGHTS, INCHES, LineStyle, Width, family, line_styles
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.text import listed, sci
+from creditscope.protocol.cells import Cell
+from creditscope.quantities.per_epoch import HIDDEN, REFERENCE
 from creditscope.records import RunLog
 from creditscope.records.labels import labels_of
 
@@ -39,7 +41,7 @@ def snapshot_table(logs: Sequence[RunLog]) -> Table:
     Args:
         logs: Runs of several rules without penalty; a row of panels for each architecture.
     """
-    cells, warnings = cells_of(logs)
+    cells, warnings = drawn_cells(logs)
     plain = [cell for cell in cells if trains_all(cell) and not cell.spec.penalty and cell.spec.targets != "random"]
     other = [cell.label for cell in cells if cell not in plain]
     said = list(warnings)
@@ -54,7 +56,7 @@ def snapshot_table(logs: Sequence[RunLog]) -> Table:
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     for row in rows:
         said += _missing(row)
-        for what, value in (("‖h_L‖", hidden(None)), ("‖g_L‖", reference(None))):
+        for what, value in (("‖h_L‖", value_of(HIDDEN)), ("‖g_L‖", value_of(REFERENCE))):
             key = next(letters)
             mine: list[Point] = []
             for cell in row.cells:
@@ -93,18 +95,18 @@ def _merge_lengths(cells: Sequence[Cell], said: list[str]) -> list[Cell]:
     merged: list[Cell] = []
     for group in joined.values():
         kept: list[RunLog] = []
-        for cell in sorted(group, key=lambda cell: -cell.logs[0].epochs[-1].epoch):
+        for cell in sorted(group, key=lambda cell: -cell.runs[0].epochs[-1].epoch):
             seeds = {log.spec.seed for log in kept}
-            if any(log.spec.seed is None or log.spec.seed in seeds for log in cell.logs) and kept:
+            if any(log.spec.seed is None or log.spec.seed in seeds for log in cell.runs) and kept:
                 said.append(f"snapshot: {cell.label} repeats seeds of a longer run and is not drawn")
             else:
-                kept += cell.logs
-        merged.append(Cell(tuple(kept), group[0].label))
+                kept += cell.runs
+        merged.append(replace(group[0], runs=tuple(kept)))
     return merged
 
 
 def _rows(cells: Sequence[Cell]) -> list[Row]:
-    """ResMLP and its kin: with and without terminal LN, both always; token models: one row each."""
+    """Models of vectors, such as ResMLP: with and without terminal LN, both always; token models: one row each."""
     rows: list[Row] = []
     tokens = [cell for cell in cells if cell.spec.model == "vit-mini" or cell.spec.view in ("cls", "mean", "all")]
     plain = [cell for cell in cells if cell not in tokens]
@@ -127,7 +129,7 @@ def _rows(cells: Sequence[Cell]) -> list[Row]:
 
 def _row(name: str, cells: Sequence[Cell]) -> Row:
     labels = labels_of([cell.spec.model_copy(update={"epochs": None}) for cell in cells])
-    named = [Cell(cell.logs, label) for cell, label in zip(cells, labels, strict=True)]
+    named = [replace(cell, label=label) for cell, label in zip(cells, labels, strict=True)]
     return Row(name, tuple(sorted(named, key=rank)))
 
 
@@ -143,7 +145,7 @@ def _missing(row: Row) -> list[str]:
 
 
 def _panel(key: str, row: Row, what: str, shown: Sequence[Point]) -> Panel:
-    counts = {cell.label: len(cell.split()[0].logs) for cell in row.cells}
+    counts = {cell.label: len(cell.split()[0].runs) for cell in row.cells}
     if len(set(counts.values())) == 1:
         n = next(iter(counts.values()))
         seeds = f", n = {n} seed{'s' if n > 1 else ''}"

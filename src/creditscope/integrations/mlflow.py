@@ -53,7 +53,7 @@ class MlflowSink:
         entry = self._entries[run]
         if not entry.has(row):
             now = time.time_ns() // 1_000_000
-            metrics = [Metric(name, value, now, row.epoch) for name, value in scalars(row).items()]
+            metrics = [Metric(name, value, now, row.epoch) for name, value in scalars(row, header.units).items()]
             self._client.log_batch(entry.id, metrics=metrics)
             self._entries[run] = Entry(entry.id, row.epoch, row.kind)
             self._ledger.note(run, self._entries[run])

@@ -1,59 +1,29 @@
 """What a sink writes: the numbers of a row under flat, stable names, and the run's settings.
 
-A name is the log's field, then ``state_L`` (states h_0..h_L), ``block_L`` (blocks 0..L−1) or a part of the field.
+A name is the quantity's field, then ``state_L`` (states h_0..h_L) or ``block_L`` (blocks 0..L−1).
 """
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from creditscope.quantities import QUANTITIES
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow
+from creditscope.records.units import Units
 
 Row = EpochRow | ProbeRow | EndRow
-Named = Iterator[tuple[str, float | None]]
-
-# By kind of row: a name, and where in the row its value stands.
-_SINGLE = {
-    "epoch": {
-        **{name: name for name in ("train_loss", "test_loss", "test_accuracy", "balanced_accuracy", "lr", "error")},
-        **{f"gamma/{part}": f"gamma.{part}" for part in ("acting", "deep", "worst", "published", "clamped")},
-    },
-    "probe": {"drift": "drift.at_128"},
-    "end": {"end/test_accuracy": "test_accuracy"},
-}
-# Likewise for lists over states or blocks: the place in the list ends the name.
-_LISTS: dict[str, dict[str, str]] = {
-    "epoch": {
-        "hidden/state": "hidden.median",
-        "reference/state": "reference.median",
-        "gain/state": "gain",
-        "growth/block": "growth",
-        "branch/block": "branch",
-        "cosine/state": "cosine.mean",
-        "cosine_published/state": "cosine_published.mean",
-    },
-    "probe": {
-        "fidelity/state": "fidelity.median",
-        "null_p/state": "null.p",
-        "rho/state": "rho.credit",
-        "nudge_efficiency/state": "nudge.efficiency",
-        "gradient_cosine/block": "gradient_cosine",
-        "step_descent/block": "step_descent",
-        "probe_accuracy/state": "probe_accuracy",
-        "participation/state": "participation",
-    },
-    "end": {},
-}
+OURS = Units()
 
 
-def scalars(row: Row) -> dict[str, float]:
+def scalars(row: Row, units: Units = OURS) -> dict[str, float]:
     """The numbers of a row that are worth a curve; what was not measured or is not finite is left out.
 
     Args:
         row: A row of a log.
+        units: Units of that log.
     """
-    return {name: float(value) for name, value in _named(row) if value is not None and math.isfinite(value)}
+    return {name: float(value) for name, value in _named(row, units) if value is not None and math.isfinite(value)}
 
 
 def config(header: HeaderRow) -> dict[str, str | int | float | bool]:
@@ -67,36 +37,16 @@ def config(header: HeaderRow) -> dict[str, str | int | float | bool]:
     return dict(_flat(known | spec.model_dump(mode="json") | {"provenance": header.provenance}))
 
 
-def _named(row: Row) -> Named:
-    for name, path in _SINGLE[row.kind].items():
-        yield name, _at(row, path)
-    for name, path in _LISTS[row.kind].items():
-        yield from _listed(name, _at(row, path))
-    if isinstance(row, EpochRow):
-        yield "growth/max", _largest(row.growth or ())
-        if row.movement is not None:
-            # A block stands still only when all of its matrices do.
-            weights, blocks = row.movement.weights, row.movement.blocks
-            yield from _listed("movement/block", [_largest([weights.get(name) for name in names]) for names in blocks])
-    elif isinstance(row, EndRow):
+def _named(row: Row, units: Units) -> Iterator[tuple[str, float | None]]:
+    if isinstance(row, EndRow):
+        yield "end/test_accuracy", row.test_accuracy
         yield "end/finished", float(row.status == "finished")
-
-
-def _at(row: Row, path: str) -> Any:
-    value: Any = row
-    for part in path.split("."):
-        value = None if value is None else getattr(value, part)
-    return value
-
-
-def _listed(name: str, values: Sequence[float | None] | None) -> Named:
-    yield from ((f"{name}_{place}", value) for place, value in enumerate(values or ()))
-
-
-def _largest(values: Sequence[float | None]) -> float | None:
-    """Of what was measured; None as soon as one is not finite."""
-    known = [value for value in values if value is not None]
-    return max(known) if known and all(map(math.isfinite, known)) else None
+        return
+    for quantity in QUANTITIES.values():
+        if quantity.field and quantity.when == row.kind:
+            for place, value in enumerate(quantity.read(row, units) or ()):
+                where = "" if quantity.place == "one" else f"/{quantity.place}_{place}"
+                yield quantity.field + where, value
 
 
 def _flat(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, str | int | float | bool]]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from creditscope.integrations.scalars import Row, scalars
+from creditscope.integrations.scalars import OURS, Row, scalars
 from creditscope.records import EndRow, EpochRow, HeaderRow, RunSpec
+from creditscope.records.units import Units
 
 UNFINISHED = "unfinished"
 
@@ -38,13 +39,14 @@ class EpochTable:
             {**who, "epoch": epoch, "status": self.status, **numbers} for epoch, numbers in sorted(self.epochs.items())
         ]
 
-    def take(self, row: Row) -> None:
+    def take(self, row: Row, units: Units = OURS) -> None:
         """Add a row's numbers to its epoch.
 
         Args:
             row: The row.
+            units: Units of the run's log.
         """
-        self.epochs.setdefault(row.epoch, {}).update(scalars(row))
+        self.epochs.setdefault(row.epoch, {}).update(scalars(row, units))
         if isinstance(row, EndRow):
             self.status = row.status
 
@@ -80,7 +82,7 @@ class TableSink(ABC):
             self._tables[run] = EpochTable(header.spec, self.read(path) if row.epoch and path.exists() else {})
             self._tables[run].truncate(row)
         table = self._tables[run]
-        table.take(row)
+        table.take(row, header.units)
         part = path.with_name(f".{path.name}")
         self.write(part, table)
         os.replace(part, path)

@@ -32,7 +32,7 @@ class TensorBoardSink:
         if run not in self._writers:
             self._writers[run] = self._open(header, row.epoch)
         writer = self._writers[run]
-        for name, value in scalars(row).items():
+        for name, value in scalars(row, header.units).items():
             writer.add_scalar(name, value, row.epoch)
         if isinstance(row, EndRow):
             writer.add_text("end/status", f"{row.status}: {row.reason}" if row.reason else row.status, row.epoch)

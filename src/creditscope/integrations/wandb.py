@@ -43,7 +43,7 @@ class WandbSink:
             self._open(header, row)
         entry = self._entries[run]
         if not entry.has(row):
-            self._runs[run].log(scalars(row), step=row.epoch)
+            self._runs[run].log(scalars(row, header.units), step=row.epoch)
             self._entries[run] = Entry(entry.id, row.epoch, row.kind)
             self._ledger.note(run, self._entries[run])
         if isinstance(row, EndRow):

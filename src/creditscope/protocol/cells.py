@@ -10,6 +10,7 @@ from creditscope.errors import BadInput
 from creditscope.protocol.check import Check
 from creditscope.protocol.facts import Assumptions, RunFacts
 from creditscope.protocol.readings import facts_of, reading_of
+from creditscope.quantities.per_epoch import ACCURACY, BRANCH
 from creditscope.records.labels import labels_of
 from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
@@ -73,24 +74,23 @@ class Cell:
         runs: In the order of their seeds.
         role: Whether it makes a claim or is compared with.
         baseline: What decides its depth; None when there is none.
-        beside: Other baselines, reported.
+        related: Other baselines, reported.
         why_no_baseline: What stood in the way of a match.
         assume: What a user assumed.
-        name: Its method, with what tells it from the other cells; empty: the method alone.
+        label: Its method, with what tells it from the other cells; the method alone by default.
     """
 
     runs: tuple[RunLog, ...]
-    role: Role
+    role: Role = "claim"
     baseline: Baseline | None = None
     related: RelatedRuns = field(default_factory=RelatedRuns)
     why_no_baseline: str = ""
     assume: Assumptions = field(default_factory=Assumptions)
-    name: str = ""
+    label: str = ""
 
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-        return self.name or self.method
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.method)
 
     @property
     def spec(self) -> RunSpec:
@@ -107,6 +107,21 @@ class Cell:
         """The seeds, in order."""
         return tuple(run.spec.seed for run in self.runs)
 
+    @property
+    def ended_early(self) -> bool:
+        """Whether some of its runs stopped before their last planned epoch; a log without an end row did."""
+        return not all(run.finished for run in self.runs)
+
+    def split(self) -> "tuple[Cell, tuple[RunLog, ...]]":
+        """The runs to average, and those that ended early and are kept out of the mean.
+
+        When every run ended early they are averaged over the epochs they share.
+        """
+        done = tuple(run for run in self.runs if run.finished)
+        if not done:
+            return self, ()
+        return replace(self, runs=done), tuple(run for run in self.runs if not run.finished)
+
     @cached_property
     def members(self) -> tuple[tuple[RunLog, RunFacts], ...]:
         """Each run with its facts."""
@@ -119,9 +134,8 @@ class Cell:
 
 def accuracy_of(run: RunLog) -> float | None:
     """Test accuracy at the last logged epoch, a fraction; never the best."""
-    if run.last is not None and run.last.test_accuracy is not None:
-        return run.last.test_accuracy
-    return run.end.test_accuracy if run.end is not None else None
+    value = ACCURACY.last(run)
+    return value if value is not None or run.end is None else run.end.test_accuracy
 
 
 def mean_accuracy(runs: Iterable[RunLog]) -> float | None:
@@ -132,14 +146,38 @@ def mean_accuracy(runs: Iterable[RunLog]) -> float | None:
 
 def effectively_linear(runs: Sequence[RunLog]) -> bool | None:
     """Whether every branch of some frozen runs adds less than 1 % to the stream; None when it was not logged."""
-    ratios = [value for run in runs if run.last for value in run.last.branch or () if value is not None]
+    lasts = [BRANCH.read(run.last, run.units) for run in runs if run.last]
+    ratios = [value for values in lasts for value in values or () if value is not None]
     return max(ratios) < LINEAR_BRANCH if ratios else None
+
+
+def cells_of(
+    runs: Iterable[RunLog], given: Iterable[RunLog] = (), assume: Assumptions | None = None
+) -> tuple[Cell, ...]:
+    """Group runs that differ only in seed, and label the groups, in order of first appearance.
+
+    Args:
+        runs: Any runs; those with frozen blocks are baselines.
+        given: Further runs that are baselines by the user's word.
+        assume: What a user assumed.
+    """
+    groups: dict[tuple[Role, str], list[RunLog]] = {}
+    for run in runs:
+        groups.setdefault(("baseline" if run.spec.is_baseline else "claim", run.spec.cell_key), []).append(run)
+    for run in given:
+        groups.setdefault(("baseline", run.spec.cell_key), []).append(run)
+    members = [tuple(sorted(group, key=_by_seed)) for group in groups.values()]
+    labels = labels_of([group[0].spec for group in members])
+    return tuple(
+        Cell(group, role, assume=assume or Assumptions(), label=label)
+        for (role, _), group, label in zip(groups, members, labels, strict=True)
+    )
 
 
 def build_cells(
     logs: Sequence[RunLog], baseline: float | Sequence[RunLog] | None, assume: Assumptions
 ) -> tuple[Cell, ...]:
-    """Group logs into cells and give each claim its baseline.
+    """Group logs into cells and give each claim its baseline; claims come first.
 
     Args:
         logs: The runs to judge and, among them, baselines.
@@ -154,25 +192,14 @@ def build_cells(
     taken = {_identity(run) for run in given if run.spec.seed is not None}
     logs = [run for run in logs if _identity(run) not in taken] if taken else logs
     pool = _Pool([*(run for run in logs if run.spec.is_baseline), *given], logs)
-    groups: dict[tuple[Role, str], list[RunLog]] = {}
-    for run in logs:
-        role: Role = "baseline" if run.spec.is_baseline else "claim"
-        groups.setdefault((role, run.spec.cell_key), []).append(run)
-    for run in given:
-        groups.setdefault(("baseline", run.spec.cell_key), []).append(run)
     number = baseline if isinstance(baseline, (int, float)) else None
     cells = []
-    for (role, _), runs in groups.items():
-        runs.sort(key=_by_seed)
-        if role == "baseline":
-            cells.append(Cell(tuple(runs), role, assume=assume))
-            continue
-        spec = runs[0].spec
-        found, why = _baseline(spec, pool, number)
-        cells.append(Cell(tuple(runs), role, found, _related(spec, pool), why, assume))
-    labels = labels_of([cell.spec for cell in cells])
-    named = (replace(cell, name=label) for cell, label in zip(cells, labels, strict=True))
-    return tuple(sorted(named, key=lambda cell: cell.role != "claim"))
+    for cell in cells_of(logs, given, assume):
+        if cell.role == "claim":
+            found, why = _baseline(cell.spec, pool, number)
+            cell = replace(cell, baseline=found, related=_related(cell.spec, pool), why_no_baseline=why)
+        cells.append(cell)
+    return tuple(sorted(cells, key=lambda cell: cell.role != "claim"))
 
 
 def _identity(run: RunLog) -> tuple[str, int | None]:

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from creditscope.protocol.cells import Cell, mean_accuracy
+from creditscope.quantities.per_epoch import BALANCED_ACCURACY, GAMMA_ACTING, GAMMA_PUBLISHED
 from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
 
@@ -75,15 +76,15 @@ def balanced_accuracy(cell: Cell) -> float | None:
     counts = cell.spec.data.class_counts if cell.spec.data is not None else None
     if not counts or min(counts) <= 0 or max(counts) / min(counts) <= UNEQUAL:
         return None
-    known = [run.last.balanced_accuracy for run in cell.runs if run.last and run.last.balanced_accuracy is not None]
+    known = [value for run in cell.runs if (value := BALANCED_ACCURACY.last(run)) is not None]
     return fmean(known) if known else None
 
 
 def _gamma(runs: tuple[RunLog, ...]) -> float | None:
     values = []
     for run in runs:
-        gamma = run.last.gamma if run.last is not None else None
-        value = None if gamma is None else gamma.acting if gamma.published is None else gamma.published
+        published = GAMMA_PUBLISHED.last(run)
+        value = GAMMA_ACTING.last(run) if published is None else published
         if value is not None:
             values.append(value)
     return fmean(values) if values else None

@@ -1,4 +1,4 @@
-"""What a judge must know about a run besides its rows: blocks, units of the gradient, and what was assumed."""
+"""What a judge must know about a run besides its rows: its blocks, its units, and what was assumed."""
 
 import math
 from collections.abc import Mapping
@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from creditscope.errors import BadInput, did_you_mean
-from creditscope.records.layouts import PENALTY_BLOCKS, PUBLISHED_PROBE_SIZE
+from creditscope.quantities.per_epoch import HIDDEN
+from creditscope.records.layouts import PENALTY_BLOCKS
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, HeaderRow
+from creditscope.records.units import Units
 
 SMALLEST_RATIO = 0.4
 
@@ -88,27 +90,9 @@ class RunFacts:
         return f"L = {self.blocks} ({given}; the log does not state it)"
 
     @cached_property
-    def units_known(self) -> bool:
-        """Whether the log says how its gradients were reduced."""
-        probe = self.header.spec.probe
-        return probe is not None and (
-            probe.reduction == "sum" or (probe.reduction == "mean" and probe.batch is not None)
-        )
-
-    @cached_property
-    def reference_factor(self) -> float:
-        """What turns the logged gradient norms into sum-reduced per-sample ones."""
-        probe = self.header.spec.probe
-        if self.units_known and probe is not None:
-            return 1.0 if probe.reduction == "sum" or probe.batch is None else float(probe.batch)
-        # The importer has already multiplied an unstated log by the published probe size, and says so.
-        return 1.0 if self.header.source and "reference_units" in self.header.source else float(PUBLISHED_PROBE_SIZE)
-
-    @property
-    def probe_size(self) -> int:
-        """N, the size of the probe batch on which a mean-reduced gradient would be taken."""
-        probe = self.header.spec.probe
-        return probe.batch if probe is not None and probe.batch else PUBLISHED_PROBE_SIZE
+    def units(self) -> Units:
+        """The units of the log's gradient norms."""
+        return self.header.units
 
     @cached_property
     def exact(self) -> tuple[bool, ...]:
@@ -125,9 +109,7 @@ class RunFacts:
 
 def initial_stream(row: EpochRow | None) -> float | None:
     """‖h_L‖ before training, or None when the log does not begin at epoch 0."""
-    if row is None or row.epoch != 0 or row.hidden is None or not row.hidden.median:
-        return None
-    return row.hidden.median[-1]
+    return HIDDEN.at(row, Units()) if row is not None and row.epoch == 0 else None
 
 
 def finite(value: float | None) -> float | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from creditscope.protocol.cells import accuracy_of
 from creditscope.protocol.check import Outcome
 from creditscope.protocol.evidence import Grade, Ruling
-from creditscope.protocol.facts import RunFacts
 from creditscope.protocol.sensitivity import DIFFERENCES, Range, gaps
 from creditscope.protocol.text import counted, listed, number, span
+from creditscope.quantities.per_epoch import HIDDEN, REFERENCE
 from creditscope.records.log import RunLog
 from creditscope.records.table import Table, markdown, visible
 
@@ -132,10 +132,9 @@ def runs_table(audit: "Audit") -> Table:
     """One row a run: what was read, and from which log."""
     rows = []
     for cell in audit.cells:
-        for run, facts in cell.cell.members:
-            last = run.last
-            stream = last.hidden.median[-1] if last and last.hidden and last.hidden.median else None
-            gradient, state = _deepest(run, facts)
+        for run in cell.cell.runs:
+            stream = HIDDEN.last(run)
+            gradient, state = _deepest(run)
             accuracy = accuracy_of(run)
             rows.append(
                 (
@@ -148,7 +147,8 @@ def runs_table(audit: "Audit") -> Table:
                     run.name,
                 )
             )
-    return Table(("method", "seed", "epoch", "accuracy", "‖h_L‖", "‖g‖", "log"), tuple(rows))
+    norms = (HIDDEN.symbol_at("L"), "‖g‖ per sample")
+    return Table(("method", "seed", "epoch", "accuracy", *norms, "log"), tuple(rows))
 
 
 def timeline_table(audit: "Audit") -> Table:
@@ -275,9 +275,9 @@ def _reached(run: RunLog) -> str:
     return last if run.finished else f"{last} ({run.end.status if run.end else 'unfinished'})"
 
 
-def _deepest(run: RunLog, facts: RunFacts) -> tuple[float | None, int | None]:
-    norms = run.last.reference.median if run.last and run.last.reference else []
-    known = [(value * facts.reference_factor, state) for state, value in enumerate(norms) if value is not None]
+def _deepest(run: RunLog) -> tuple[float | None, int | None]:
+    norms = (REFERENCE.read(run.last, run.units) if run.last else None) or ()
+    known = [(value, state) for state, value in enumerate(norms) if value is not None]
     return known[-1] if known else (None, None)
 
 

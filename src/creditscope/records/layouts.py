@@ -17,6 +17,7 @@ from creditscope.records.log import RunLog, explain
 from creditscope.records.method import Method, parse_method
 from creditscope.records.rows import EndRow, EpochRow, Gamma, HeaderRow, Norms
 from creditscope.records.spec import DataSpec, ProbeSpec, RunSpec
+from creditscope.records.units import PUBLISHED_PROBE_SIZE, Units
 
 # Every name a published log uses, by what it means here. The one place that knows foreign names.
 ROW_FIELDS: dict[str, tuple[str, ...]] = {
@@ -43,7 +44,6 @@ FILE_FIELDS: dict[str, tuple[str, ...]] = {
     "terminal_ln": ("terminal_ln",),
     "data": ("dataset", "data"),
 }
-PUBLISHED_PROBE_SIZE = 128
 PENALTY_BLOCKS = 4
 _SERIES = re.compile(r"(?P<rule>[A-Za-z][A-Za-z0-9-]*)_log")
 _NAME_SEED = re.compile(r"(?:^|[_-])s(?:eed)?(\d{1,9})(?=[_.-]|$)")
@@ -176,14 +176,16 @@ def _units(file: ForeignFile) -> tuple[float, ProbeSpec, str]:
     reduction = file.lookup(FILE_FIELDS["reduction"], file.text)
     if reduction not in (None, "mean", "sum"):
         raise file.bad("reduction", f"wanted 'mean' or 'sum', got {reduction!r}")
-    known = ProbeSpec(n=size, batch=size, reduction="sum", mode=None, redraws=0, directions=0)
+    units = Units.stated(reduction, size)
+    probe = ProbeSpec(n=size, batch=size, reduction="sum" if units.known else None, mode=None, redraws=0, directions=0)
     if reduction == "sum":
-        return 1.0, known, "sum-reduced, as stated"
-    if reduction == "mean" and size is not None:
-        return float(size), known, f"mean-reduced at N={size}, as stated; multiplied by {size}"
-    assumed = ProbeSpec(n=size, batch=size, reduction=None, mode=None, redraws=0, directions=0)
-    n = PUBLISHED_PROBE_SIZE
-    return float(n), assumed, f"not stated; read as mean-reduced at N={n} (the published units) and multiplied by {n}"
+        said = "sum-reduced, as stated"
+    elif units.known:
+        said = f"mean-reduced at N={size}, as stated; multiplied by {size}"
+    else:
+        n = PUBLISHED_PROBE_SIZE
+        said = f"not stated; read as mean-reduced at N={n} (the published units) and multiplied by {n}"
+    return units.factor, probe, said
 
 
 def _source(file: ForeignFile, layout: Layout, key: str, units: str) -> dict[str, str]:

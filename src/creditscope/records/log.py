@@ -4,10 +4,11 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ from creditscope.records.gunzip import MAGIC, Gunzip
 from creditscope.records.rows import SCHEMA_VERSION, EndRow, EpochRow, HeaderRow, ProbeRow, Row, strip_nonfinite
 from creditscope.records.spec import RunSpec
 from creditscope.records.table import Table, visible
+from creditscope.records.units import PER_SAMPLE, Units
 
 MAX_LINE_BYTES = 32 * 2**20
 _READ_BYTES = 2**20
@@ -49,6 +51,11 @@ class RunLog:
         """The run's spec."""
         return self.header.spec
 
+    @cached_property
+    def units(self) -> Units:
+        """The units of its gradient norms."""
+        return self.header.units
+
     @property
     def finished(self) -> bool:
         """Whether the run ended as planned."""
@@ -72,10 +79,8 @@ class RunLog:
             (
                 str(row.epoch),
                 "" if row.test_accuracy is None else f"{row.test_accuracy:.4f}",
-                "" if row.hidden is None else " ".join("–" if v is None else f"{v:.3g}" for v in row.hidden.median),
-                ""
-                if row.reference is None
-                else " ".join("–" if v is None else f"{v:.3g}" for v in row.reference.median),
+                _numbers(row.hidden.median if row.hidden else ()),
+                _numbers(self.units.per_sample(row.reference.median) if row.reference else ()),
             )
             for row in self.epochs
         ]
@@ -83,7 +88,8 @@ class RunLog:
         title = (
             f"{self.spec.method}, seed {self.spec.seed}: {status}, {len(self.probes)} expensive probes ({self.name})"
         )
-        return Table(("epoch", "accuracy", "‖h_l‖", "‖g_l‖"), tuple(rows), title=title).to_html()
+        columns = ("epoch", "accuracy", "‖h_l‖", f"‖g_l‖ ({PER_SAMPLE})")
+        return Table(columns, tuple(rows), title=title).to_html()
 
     @classmethod
     def read(cls, path: Path) -> "RunLog":
@@ -139,6 +145,10 @@ class RunLog:
         if header is None:
             raise BadFile(f"{name}: wanted a header row on line 1, found none: the file is empty or torn")
         return cls(name, header, tuple(epochs), tuple(probes), end, tuple(problems))
+
+
+def _numbers(values: Sequence[float | None]) -> str:
+    return " ".join("–" if value is None else f"{value:.3g}" for value in values)
 
 
 def wall_seconds(logs: Iterable[RunLog]) -> float | None:

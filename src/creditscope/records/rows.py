@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from creditscope.records.rule_card import RuleCard
 from creditscope.records.spec import Frozen, RunSpec
+from creditscope.records.units import Units
 
 SCHEMA_VERSION = 2
 
@@ -338,6 +339,11 @@ class HeaderRow(Frozen):
     provenance: dict[str, str] = Field(default_factory=dict)
     source: dict[str, str] | None = None
     time_created: str | None = None
+
+    @property
+    def units(self) -> Units:
+        """The units of the gradient norms in this log."""
+        return Units.of(self.spec.probe, imported="reference_units" in (self.source or {}))
 
 
 class EndRow(Frozen):

@@ -9,10 +9,23 @@ from creditscope.protocol.check import Outcome
 from creditscope.protocol.checks.block_credit import last_probe
 from creditscope.protocol.present import Section, heading, render
 from creditscope.protocol.text import counted, listed, number
-from creditscope.records.rows import Gamma, Numbers, ProbeRow
+from creditscope.quantities.expensive import NUDGE_CHANGE, NULL_P, PHI, PROBE_ACCURACY, RHO
+from creditscope.quantities.per_epoch import (
+    COSINE,
+    GAIN,
+    GAMMA_ACTING,
+    GAMMA_CLAMPED,
+    GAMMA_DEEP,
+    GAMMA_PUBLISHED,
+    GAMMA_WORST,
+    HIDDEN,
+    PUBLISHED,
+    REFERENCE,
+)
+from creditscope.quantities.quantity import EpochQuantity
+from creditscope.records.rows import Numbers
 from creditscope.records.table import Table, latex, markdown
 from creditscope.report.labels import name_cells
-from creditscope.report.quantities import QUANTITIES
 from creditscope.report.recipe import NOT_STATED, entry
 from creditscope.report.sections import decision_table, verdicts
 
@@ -22,13 +35,6 @@ _FORMULAS = {
     "fa-exact-head": "the backward pass of BP with every weight but the head's replaced by a fixed random B",
     "fa-block": "c_L = g_L; c_l = c_{l+1}·M_l with fixed random M_l",
     "dfa": "c_{l+1} = e·B_l, c_0 = e·B_0 with fixed random B_l",
-}
-_PROBES: dict[str, Callable[[ProbeRow], Numbers | None]] = {
-    "p": lambda row: row.null.p if row.null else None,
-    "rho": lambda row: row.rho.credit if row.rho else None,
-    "nudge": lambda row: row.nudge.credit if row.nudge else None,
-    "fidelity": lambda row: row.fidelity.median if row.fidelity else None,
-    "probe": lambda row: row.probe_accuracy,
 }
 
 
@@ -86,28 +92,25 @@ def per_layer_table(cell: JudgedCell, label: str | None = None) -> Table:
     """
     members = cell.cell.members
     lists: dict[str, list[Numbers | None]] = {}
-    for name in ("hidden", "reference", "gain", "cosine", "published"):
-        read = QUANTITIES[name].of_epoch
-        assert read is not None
-        lists[name] = [read(run.last, facts) if run.last else None for run, facts in members]
-    for name, reader in _PROBES.items():
-        probes = [last_probe(run) for run, _ in members]
-        lists[name] = [reader(row) if row else None for row in probes]
+    for each_epoch in (HIDDEN, REFERENCE, GAIN, COSINE, PUBLISHED):
+        lists[each_epoch.name] = [each_epoch.read(run.last, run.units) if run.last else None for run, _ in members]
+    for probed in (NULL_P, RHO, NUDGE_CHANGE, PHI, PROBE_ACCURACY):
+        lists[probed.name] = [probed.read(row, run.units) if (row := last_probe(run)) else None for run, _ in members]
     states = max((len(values) for found in lists.values() for values in found if values), default=0)
     rows = []
     for state in range(states):
         exact = all(len(facts.exact) > state and facts.exact[state] for _, facts in members)
-        mean = {name: _over_seeds(lists[name], state, max if name == "p" else fmean) for name in lists}
+        mean = {name: _over_seeds(lists[name], state, max if name == NULL_P.name else fmean) for name in lists}
         rows.append(
             (
                 f"h_{state}" + (" (exact)" if exact else ""),
                 *(_value(mean[name], "{:.3g}") for name in ("hidden", "reference", "gain")),
                 *(_value(mean[name], "{:+.3f}") for name in ("cosine", "published")),
-                _value(mean["p"], "{:.3g}"),
+                _value(mean["null_p"], "{:.3g}"),
                 _value(mean["rho"], "{:+.3f}"),
-                _value(mean["nudge"], "{:+.2e}"),
-                _value(mean["fidelity"], "{:.6f}"),
-                _value(mean["probe"], "{:.4f}"),
+                _value(mean["nudge_change"], "{:+.2e}"),
+                _value(mean["phi"], "{:.6f}"),
+                _value(mean["probe_accuracy"], "{:.4f}"),
             )
         )
     columns = ("state", "‖h‖", "‖g‖", "gain", "cosine acting", "cosine published", "null p", "ρ", "nudge", "fidelity φ")
@@ -154,22 +157,19 @@ def tables_latex(audit: Audit) -> str:
 
 
 def _aggregation(cell: JudgedCell) -> str:
-    gammas = [run.last.gamma for run in cell.cell.runs if run.last and run.last.gamma]
-    if not gammas:
-        return "not logged"
-    kinds = {
-        "acting": "mean over states where the credit acts",
-        "deep": "over deep states that are not exact by construction",
-        "worst": "the worst state",
-        "published": "mean over l = 0..L−1 of the published index",
-        "clamped": "the same with torch's clamp",
-    }
-    found = [(words, _mean_gamma(gammas, kind)) for kind, words in kinds.items()]
-    return "; ".join(f"{words}: {value:+.3f}" for words, value in found if value is not None)
+    kinds = (
+        (GAMMA_ACTING, "mean over states where the credit acts"),
+        (GAMMA_DEEP, "over deep states that are not exact by construction"),
+        (GAMMA_WORST, "the worst state"),
+        (GAMMA_PUBLISHED, "mean over l = 0..L−1 of the published index"),
+        (GAMMA_CLAMPED, "the same with torch's clamp"),
+    )
+    found = [(words, _mean(cell, kind)) for kind, words in kinds]
+    return "; ".join(f"{words}: {value:+.3f}" for words, value in found if value is not None) or "not logged"
 
 
-def _mean_gamma(gammas: list[Gamma], kind: str) -> float | None:
-    known = [value for gamma in gammas if (value := getattr(gamma, kind)) is not None]
+def _mean(cell: JudgedCell, quantity: EpochQuantity) -> float | None:
+    known = [value for run in cell.cell.runs if (value := quantity.last(run)) is not None]
     return fmean(known) if known else None
 
 
@@ -188,10 +188,9 @@ def _check(outcome: Outcome) -> str:
 
 def _pitfalls(cell: JudgedCell) -> list[tuple[str, str]]:
     """The known ways to be fooled, and how these logs stand to each."""
-    runs, spec = cell.cell.runs, cell.cell.spec
-    gammas = [run.last.gamma for run in runs if run.last and run.last.gamma]
-    plain, clamped, deep = (_mean_gamma(gammas, kind) for kind in ("published", "clamped", "deep"))
-    whole = _mean_gamma(gammas, "acting")
+    spec = cell.cell.spec
+    plain, clamped = _mean(cell, GAMMA_PUBLISHED), _mean(cell, GAMMA_CLAMPED)
+    whole, deep = _mean(cell, GAMMA_ACTING), _mean(cell, GAMMA_DEEP)
     reduction = spec.probe.reduction if spec.probe else None
     exact = cell.cell.members[0][1].exact
     fixed = [f"h_{state}" for state, is_exact in enumerate(exact) if is_exact]

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -10,15 +10,19 @@ from creditscope.protocol.audit import Audit
 from creditscope.protocol.cells import Baseline
 from creditscope.protocol.facts import RunFacts
 from creditscope.protocol.text import number
+from creditscope.quantities import QUANTITIES, Quantity
+from creditscope.quantities.per_epoch import ACCURACY
+from creditscope.quantities.quantity import EpochQuantity
 from creditscope.records.log import RunLog
 from creditscope.records.rows import Numbers
 from creditscope.records.table import visible
 from creditscope.report.labels import Named, Names
-from creditscope.report.plots import plots
-from creditscope.report.quantities import NULL_SDS, QUANTITIES, Quantity
+from creditscope.report.plots import Plot, plots
 
 DIGITS = 6
 MARGIN = "margin"
+# 98 % of a normal null lie within this many standard deviations; the p values in the tables come from the redraws.
+NULL_SDS = 2.326
 
 
 def page_data(audit: Audit, names: Names) -> dict[str, Any]:
@@ -28,8 +32,10 @@ def page_data(audit: Audit, names: Names) -> dict[str, Any]:
         audit: The audit.
         names: How its cells are called.
     """
+    page_plots = plots(audit.protocol)
+    shown = _shown(page_plots)
     runs = [
-        _run(index, named, run, facts)
+        _run(index, named, run, facts, shown)
         for index, named in enumerate(names.cells)
         for run, facts in named.judged.cell.members
     ]
@@ -47,7 +53,7 @@ def page_data(audit: Audit, names: Names) -> dict[str, Any]:
                 "log": quantity.log,
                 "angle": quantity.angle,
             }
-            for name, quantity in {**QUANTITIES, MARGIN: _MARGIN}.items()
+            for name, quantity in shown.items()
             if name in present
         },
         "plots": [
@@ -59,7 +65,7 @@ def page_data(audit: Audit, names: Names) -> dict[str, Any]:
                 "baselines": plot.baselines,
                 "lines": _lines(plot.quantities, audit, names),
             }
-            for plot in plots(audit.protocol)
+            for plot in page_plots
         ],
     }
 
@@ -86,7 +92,14 @@ def short(value: float | None) -> float | int | None:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e6 else rounded
 
 
-_MARGIN = Quantity("accuracy − frozen twin's, same epoch (pp)", "one", None, of_epoch=lambda row, facts: None)
+# A comparison of two runs: ``_margins`` computes it, no row holds it.
+_MARGIN = EpochQuantity(MARGIN, "margin", "pp", "accuracy − frozen twin's, same epoch (pp)", "one", lambda row: None)
+_KNOWN: dict[str, Quantity[Any]] = {**QUANTITIES, MARGIN: _MARGIN}
+
+
+def _shown(page_plots: Sequence[Plot]) -> dict[str, Quantity[Any]]:
+    """What some plot of the page may show; a check from outside may name what nobody measures."""
+    return {name: _KNOWN[name] for plot in page_plots for name in plot.quantities if name in _KNOWN}
 
 
 def _cell(named: Named) -> dict[str, Any]:
@@ -101,13 +114,13 @@ def _cell(named: Named) -> dict[str, Any]:
     }
 
 
-def _run(index: int, named: Named, run: RunLog, facts: RunFacts) -> dict[str, Any]:
+def _run(index: int, named: Named, run: RunLog, facts: RunFacts, shown: Mapping[str, Quantity[Any]]) -> dict[str, Any]:
     values, nulls = {}, {}
-    for name, quantity in QUANTITIES.items():
-        rows = quantity.read(run, facts)
+    for name, quantity in shown.items():
+        rows = quantity.series(run)
         if any(value is not None for row in rows for value in row or ()):
             values[name] = _by_layer(rows)
-        if quantity.null is not None and (band := _null(run, quantity)) is not None:
+        if (band := _null(run, quantity)) is not None:
             nulls[name] = band
     margins = _margins(run, named.judged.cell.baseline)
     if any(value is not None for value in margins):
@@ -134,9 +147,8 @@ def _by_layer(rows: Sequence[Numbers | None]) -> list[list[float | int | None]]:
     ]
 
 
-def _null(run: RunLog, quantity: Quantity) -> dict[str, Any] | None:
+def _null(run: RunLog, quantity: Quantity[Any]) -> dict[str, Any] | None:
     """Lower and upper edge of the null band per layer, at the epochs of the expensive probes."""
-    assert quantity.null is not None
     tests = [quantity.null(row) for row in run.probes]
     low: list[Numbers | None] = []
     high: list[Numbers | None] = []
@@ -157,13 +169,13 @@ def _margins(run: RunLog, baseline: Baseline | None) -> list[float | None]:
     at: dict[int, list[float]] = {}
     for twin in twins:
         for row in twin.epochs:
-            if row.test_accuracy is not None:
-                at.setdefault(row.epoch, []).append(row.test_accuracy)
+            if (value := ACCURACY.at(row, twin.units)) is not None:
+                at.setdefault(row.epoch, []).append(value)
     found: list[float | None] = []
     for row in run.epochs:
         theirs = at.get(row.epoch, []) if baseline.accuracy is None else [baseline.accuracy]
-        known = row.test_accuracy is not None and theirs
-        found.append(100 * (row.test_accuracy - fmean(theirs)) if known and row.test_accuracy is not None else None)
+        value = ACCURACY.at(row, run.units)
+        found.append(100 * (value - fmean(theirs)) if theirs and value is not None else None)
     return found
 
 

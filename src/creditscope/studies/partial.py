@@ -6,8 +6,10 @@ from typing import Any
 
 from creditscope.errors import BadInput
 from creditscope.protocol.audit import Audit, audit
+from creditscope.quantities.per_epoch import ACCURACY, HIDDEN, REFERENCE
 from creditscope.records import RunLog
-from creditscope.records.layouts import PUBLISHED_PROBE_SIZE, import_logs
+from creditscope.records.layouts import import_logs
+from creditscope.records.units import PUBLISHED_PROBE_SIZE
 
 STATE = 2
 
@@ -22,7 +24,7 @@ def partial_audit(logs: Sequence[RunLog]) -> Audit:
         logs: Full logs of dfa runs and their frozen twins, all of one setting.
     """
     local = [log for log in logs if log.spec.rule == "dfa" and log.last is not None]
-    frozen = [log.last.test_accuracy for log in local if log.spec.is_baseline and log.last is not None]
+    frozen = [ACCURACY.last(log) for log in local if log.spec.is_baseline]
     known = [value for value in frozen if value is not None]
     claims = [log for log in local if not log.spec.is_baseline and (log.spec.depth or 0) >= STATE]
     if not claims:
@@ -43,9 +45,9 @@ def penalty_layout(log: RunLog) -> dict[str, Any]:
     rows = [
         {
             "epoch": row.epoch,
-            "h_L_norm": row.hidden.median[-1] if row.hidden else None,
-            "g_2_norm": _mean_reduced(row.reference.median[STATE]) if row.reference else None,
-            "acc_eval": row.test_accuracy,
+            "h_L_norm": HIDDEN.at(row, log.units),
+            "g_2_norm": _mean_reduced(REFERENCE.at(row, log.units, STATE)),
+            "acc_eval": ACCURACY.at(row, log.units),
         }
         for row in log.epochs
     ]
@@ -54,7 +56,7 @@ def penalty_layout(log: RunLog) -> dict[str, Any]:
         "seed": log.spec.seed,
         "epochs": log.spec.epochs,
         "log": rows,
-        "final_test_acc": log.last.test_accuracy if log.last else None,
+        "final_test_acc": ACCURACY.last(log),
     }
 
 

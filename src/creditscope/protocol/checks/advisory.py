@@ -7,6 +7,7 @@ from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.point import ProbeCheck
 from creditscope.protocol.evidence import Evidence, Grade
 from creditscope.protocol.facts import RunFacts, finite
+from creditscope.quantities.expensive import DRIFT, PROBE_ACCURACY
 from creditscope.records.rows import ProbeRow
 
 
@@ -35,7 +36,7 @@ class DriftCheck(ProbeCheck):
     def measure(self, facts: RunFacts, row: ProbeRow) -> Evidence:
         """s/(s + 1/128) at the middle state."""
         assert row.drift is not None  # ``rows`` hands over only rows that hold it
-        value = finite(row.drift.at_128)
+        value = finite(DRIFT.at(row, facts.units))
         if value is None:
             return Evidence.missing("the drift is not finite")
         return Evidence.point(value, Grade.EXACT, f"at state {row.drift.state}")
@@ -61,8 +62,7 @@ class RepresentationCheck(ProbeCheck):
 
     def measure(self, facts: RunFacts, row: ProbeRow) -> Evidence:
         """Difference of the ridge readouts, in percentage points; no gain counts as firing."""
-        values = row.probe_accuracy or []
-        first, last = (finite(values[0]), finite(values[-1])) if values else (None, None)
+        first, last = (finite(PROBE_ACCURACY.at(row, facts.units, state)) for state in (0, -1))
         if first is None or last is None:
             return Evidence.missing("the probe accuracy of h_0 or h_L is missing")
         gain = 100 * (last - first)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.spill import Slot
+from creditscope.quantities.per_epoch import COSINE, REFERENCE
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, ProbeRow
 
@@ -68,19 +69,18 @@ def read_blocks(facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -
 
 def _read_block(facts: RunFacts, block: int, probe: ProbeRow | None, row: EpochRow | None) -> BlockCredit:
     state = block + 1
-    cosine = row.cosine if row is not None else None
-    status = cosine.status[state] if cosine is not None and len(cosine.status) > state else "not measured"
+    statuses = COSINE.status(row) if row is not None else ()
+    status = statuses[state] if len(statuses) > state else "not measured"
     exact = facts.exact[state] if len(facts.exact) > state else False
     if exact or status == "exact-by-construction":
         return BlockCredit(block, "exact")
     if status == "zero-vector":
-        norms = row.reference.median if row is not None and row.reference is not None else []
-        if len(norms) > state and norms[state]:
+        if row is not None and REFERENCE.at(row, facts.units, state):
             return BlockCredit(block, "zero", why="credit is zero")
         return BlockCredit(block, "unknown", why="the reference gradient is zero, or its norm is not logged")
     if status in ("below-fidelity", "no-credit-saved"):
         return BlockCredit(block, "unknown", why=f"cosine status: {status}")
-    null = probe.null if probe is not None else None
+    null = COSINE.null(probe) if probe is not None else None
     if null is None:
         said = probe.not_measured.get("null") if probe is not None else None
         return BlockCredit(block, "unknown", why=f"no fresh-feedback null is logged{f' ({said})' if said else ''}")

@@ -9,6 +9,7 @@ from creditscope.protocol.checks.point import ProbeCheck
 from creditscope.protocol.evidence import Evidence, Grade, Ruling
 from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.text import listed, number
+from creditscope.quantities.expensive import PHI
 from creditscope.records.log import RunLog
 from creditscope.records.rows import ProbeRow
 
@@ -42,7 +43,7 @@ class FidelityCheck(ProbeCheck):
         lost = [path for path in row.nonfinite if path.startswith("fidelity.median")]
         if lost:
             return Evidence.point(0.0, Grade.EXACT, f"the gradient is not finite in {row.fidelity.dtype} ({lost[0]})")
-        states = [finite(value) for value in row.fidelity.median]
+        states = [finite(value) for value in PHI.read(row, facts.units) or ()]
         known = [(value, state) for state, value in enumerate(states) if value is not None]
         if not known:
             return Evidence.missing("fidelity was not measured at any state")
@@ -76,8 +77,8 @@ class FidelityCheck(ProbeCheck):
 def worst_fidelity(run: RunLog) -> float | None:
     """The smallest median φ of a run's last fidelity probe; None when there is none."""
     for row in reversed(run.probes):
-        if row.fidelity is not None:
+        if (states := PHI.read(row, run.units)) is not None:
             if any(path.startswith("fidelity.median") for path in row.nonfinite):
                 return 0.0
-            return min((value for value in row.fidelity.median if value is not None), default=None)
+            return min((value for value in states if value is not None), default=None)
     return None

@@ -10,8 +10,9 @@ from creditscope.protocol.checks.point import EpochCheck
 from creditscope.protocol.evidence import Evidence, Grade, Ruling
 from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.text import listed, number
-from creditscope.records.layouts import PUBLISHED_PROBE_SIZE
+from creditscope.quantities.per_epoch import ERROR, GAIN, REFERENCE
 from creditscope.records.rows import EpochRow
+from creditscope.records.units import PUBLISHED_PROBE_SIZE
 
 # torch clamps each norm of a cosine here.
 TORCH_CLAMP = 1e-8
@@ -47,8 +48,8 @@ class _Reference(EpochCheck):
 class ReferenceNorm(_Reference):
     """Fires when med‖g_L‖ falls below the floor: the published form."""
 
-    label = "‖g_L‖ (per sample, sum-reduced)"
-    unit = "per sample, sum-reduced"
+    label = f"{REFERENCE.symbol_at('L')} ({REFERENCE.unit})"
+    unit = REFERENCE.unit
     settled_by = "log the median per-sample norm of ∂ℓ/∂h_L with its reduction and probe size"
     plot = CheckPlot(("gain", "reference", "clamp"), "layers", lines=("reference",))
 
@@ -58,11 +59,11 @@ class ReferenceNorm(_Reference):
 
     def remarks(self, cell: Cell, evidence: Evidence) -> list[str]:
         """Units, whether the net is simply fitted, and what a small reference means for a cosine."""
-        errors = [finite(run.last.error) for run in cell.runs if run.last is not None]
+        errors = [finite(ERROR.last(run)) for run in cell.runs]
         known = [error for error in errors if error is not None]
         ruling = evidence.ruling(self.threshold, self.side)
         said = (
-            [_range_of_n(evidence, self.threshold, ruling)] if not all(f.units_known for _, f in cell.members) else []
+            [_range_of_n(evidence, self.threshold, ruling)] if not all(f.units.known for _, f in cell.members) else []
         )
         if ruling is Ruling.FIRES and known and min(known) < FITTED_ERROR:
             said.append(f"small because fitted: the median error ‖e‖ is {number(min(known))}")
@@ -74,20 +75,19 @@ class ReferenceGain(_Reference):
     """Fires when the gain γ_L = med(‖g_L‖/‖e‖) falls below the floor: a well-fitted net passes."""
 
     label = "gain γ_L"
-    unit = "‖g‖/‖e‖"
+    unit = GAIN.unit
     settled_by = "log the median over samples of ‖∂ℓ/∂h_L‖/‖∂ℓ/∂logits‖ at the last epoch"
     plot = CheckPlot(("gain", "reference", "clamp"), "layers", lines=("gain",))
 
     def measure(self, facts: RunFacts, row: EpochRow) -> Evidence:
         """The gain at the last state; from the norm alone, a lower bound."""
-        gain = row.gain or []
-        value = finite(gain[facts.blocks]) if len(gain) > facts.blocks else None
+        value = finite(GAIN.at(row, facts.units, facts.blocks))
         if value is not None:
             return Evidence.point(value, Grade.EXACT)
         norm = reference_norm(facts, row)
         if norm.grade is Grade.MISSING:
             return Evidence.missing(f"no gain is logged; {norm.notes[0]}")
-        if error := finite(row.error):
+        if error := finite(ERROR.at(row, facts.units)):
             note = "the gain is not logged; med‖g_L‖/med‖e‖ stands in for it"
             return Evidence(*(_divided(norm, error)), Grade.PROXY, (note, *norm.notes))
         note = "no gain and no error ‖e‖ is logged; ‖e‖ ≤ √2 (cross-entropy assumed) bounds the gain from below"
@@ -105,13 +105,13 @@ def reference_norm(facts: RunFacts, row: EpochRow) -> Evidence:
         facts: The run.
         row: One epoch.
     """
-    norms = [finite(value) for value in row.reference.median] if row.reference is not None else []
+    norms = [finite(value) for value in REFERENCE.read(row, facts.units) or ()]
     known = [state for state in range(min(len(norms), facts.blocks + 1)) if norms[state] is not None]
     if not known:
         return Evidence.missing("no norm of the reference gradient is logged")
     state = known[-1]
-    value = (norms[state] or 0.0) * facts.reference_factor
-    units = "" if facts.units_known else f"units not stated, read as mean-reduced at N={PUBLISHED_PROBE_SIZE}"
+    value = norms[state] or 0.0
+    units = "" if facts.units.known else f"units not stated, read as mean-reduced at N={PUBLISHED_PROBE_SIZE}"
     if state == facts.blocks:
         return Evidence.point(value, Grade.PROXY if units else Grade.EXACT, units)
     notes = (f"g_{state} stands in for g_L, to within ×{STAND_IN_FACTOR:g}", units, facts.blocks_note)
@@ -130,9 +130,9 @@ def usable(cell: Cell) -> list[str]:
         elif fidelity < FIDELITY_FLOOR:
             text = f"not usable in this dtype (φ = {number(fidelity)}); re-measure in float64"
         elif norm.value:
-            k = max(1.0, facts.probe_size * TORCH_CLAMP / norm.value)
+            k = max(1.0, facts.units.probe_size * TORCH_CLAMP / norm.value)
             text = (
-                f"tiny but exact: a clamped cosine is off by ×{number(k)} at N={facts.probe_size}, "
+                f"tiny but exact: a clamped cosine is off by ×{number(k)} at N={facts.units.probe_size}, "
                 "the unclamped value stands"
             )
         else:

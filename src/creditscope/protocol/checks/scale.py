@@ -10,6 +10,7 @@ from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, Seed
 from creditscope.protocol.facts import RunFacts, diverged_at, finite
 from creditscope.protocol.partial import blocks_at_least, growth_bounds, stream_bounds
 from creditscope.protocol.text import number
+from creditscope.quantities.per_epoch import GROWTH, HIDDEN
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow
 
@@ -41,11 +42,11 @@ class Scale(EpochCheck):
         """Growth over the blocks of one epoch: exact from all states, bounded from some."""
         if what := diverged_at(row):
             return Evidence(None, math.inf, math.inf, Grade.EXACT, (f"diverged: {what}",))
-        if row.growth is not None:
-            return _from_growth(row.growth)
-        if row.hidden is None:
+        if (growth := GROWTH.read(row, facts.units)) is not None:
+            return _from_growth(growth)
+        if (hidden := HIDDEN.read(row, facts.units)) is None:
             return Evidence.missing("no norm of the stream is logged")
-        return self._from_states(facts, [finite(value) for value in row.hidden.median])
+        return self._from_states(facts, [finite(value) for value in hidden])
 
     def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
         """As every point check; a run whose norms were ever non-finite is diverged and fires."""

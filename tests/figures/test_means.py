@@ -7,7 +7,8 @@ from figures.cases import audit_suite, foreign, run, runs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from creditscope.figures.cells import cells_of, depth_of, mean_over, reference
+from creditscope.figures.means import depth_of, drawn_cells, mean_over, value_of
+from creditscope.quantities.per_epoch import REFERENCE
 from creditscope.records import HeaderRow, OptimiserSpec, ProbeSpec, RunLog
 
 
@@ -27,9 +28,9 @@ def test_unknown_and_infinite_values_do_not_count():
 
 
 def test_runs_that_differ_only_in_seed_are_one_cell():
-    cells, warnings = cells_of(audit_suite(5))
+    cells, warnings = drawn_cells(audit_suite(5))
     assert [cell.label for cell in cells] == ["bp", "fa-block", "dfa-rms", "dfa-rms@frozen"]
-    assert [[log.spec.seed for log in cell.logs] for cell in cells] == [[42, 123, 456]] * 4
+    assert [[log.spec.seed for log in cell.runs] for cell in cells] == [[42, 123, 456]] * 4
     assert warnings == ()
 
 
@@ -46,12 +47,12 @@ def test_runs_that_differ_only_in_seed_are_one_cell():
     ],
 )
 def test_labels_say_what_differs(fields, labels):
-    cells, _ = cells_of([run("bp"), run("bp", **fields)])
+    cells, _ = drawn_cells([run("bp"), run("bp", **fields)])
     assert [cell.label for cell in cells] == labels
 
 
 def test_cells_that_no_word_tells_apart_get_a_hash():
-    cells, _ = cells_of([run("bp"), run("bp", probe=ProbeSpec(directions=8))])
+    cells, _ = drawn_cells([run("bp"), run("bp", probe=ProbeSpec(directions=8))])
     labels = [cell.label for cell in cells]
     assert len(set(labels)) == 2
     assert all(label.startswith("bp #") for label in labels)
@@ -63,14 +64,14 @@ def test_very_long_foreign_names_are_cut_and_stay_apart():
         log = foreign("bp", 1)
         spec = log.spec.model_copy(update={"rule": "r" * 300 + tail})
         logs.append(RunLog(f"{tail}.json", HeaderRow(spec=spec), log.epochs, (), log.end))
-    labels = [cell.label for cell in cells_of(logs)[0]]
+    labels = [cell.label for cell in drawn_cells(logs)[0]]
     assert len(set(labels)) == 2
     assert max(map(len, labels)) < 60
 
 
 def test_a_repeated_seed_counts_once_and_the_longer_run_stays():
-    cells, warnings = cells_of([run("bp", 1, stop=3), run("bp", 1)])
-    assert [len(log.epochs) for cell in cells for log in cell.logs] == [31]
+    cells, warnings = drawn_cells([run("bp", 1, stop=3), run("bp", 1)])
+    assert [len(log.epochs) for cell in cells for log in cell.runs] == [31]
     assert "same run, same seed" in warnings[0]
 
 
@@ -78,30 +79,30 @@ def test_runs_without_a_seed_are_all_kept():
     log = foreign("bp", 1)
     other = RunLog("b.json", HeaderRow(spec=log.spec.model_copy(update={"seed": None})), log.epochs, (), log.end)
     third = RunLog("c.json", other.header, log.epochs, (), log.end)
-    cells, warnings = cells_of([other, third])
-    assert [len(cell.logs) for cell in cells] == [2]
+    cells, warnings = drawn_cells([other, third])
+    assert [len(cell.runs) for cell in cells] == [2]
     assert warnings == ()
 
 
 def test_mean_reduced_norms_become_per_sample():
     log = run("bp", probe=ProbeSpec(reduction="mean", batch=64))
     row = log.epochs[-1]
-    assert reference(None)(log, row) == pytest.approx(64 * row.reference.median[-1])
+    assert value_of(REFERENCE)(log, row) == pytest.approx(64 * row.reference.median[-1])
     ours = run("bp")
-    assert reference(2)(ours, ours.epochs[3]) == ours.epochs[3].reference.median[2]
+    assert value_of(REFERENCE, 2)(ours, ours.epochs[3]) == ours.epochs[3].reference.median[2]
     imported = foreign("bp", 1)
-    assert reference(2)(imported, imported.epochs[3]) == imported.epochs[3].reference.median[2]
+    assert value_of(REFERENCE, 2)(imported, imported.epochs[3]) == imported.epochs[3].reference.median[2]
 
 
 def test_depth_and_states_out_of_reach():
     log = foreign("bp", 1)
     assert log.spec.depth is None
     assert depth_of(log) == 4
-    assert reference(9)(log, log.epochs[0]) is None
+    assert value_of(REFERENCE, 9)(log, log.epochs[0]) is None
 
 
 def test_finished_runs_are_averaged_without_the_others():
-    cells, _ = cells_of([*runs("bp", seeds=(1, 2)), run("bp", 3, stop=4)])
+    cells, _ = drawn_cells([*runs("bp", seeds=(1, 2)), run("bp", 3, stop=4)])
     averaged, early = cells[0].split()
-    assert [log.spec.seed for log in averaged.logs] == [1, 2]
+    assert [log.spec.seed for log in averaged.runs] == [1, 2]
     assert [log.spec.seed for log in early] == [3]
