@@ -34,7 +34,9 @@ def _text(run: "RunLog", epochs: int) -> str:
     from creditscope.records.table import Table
 
     known = [(key, str(value)) for key, value in run.spec.model_dump(mode="json").items() if value is not None]
-    facts = Table(("field", "value"), (*known, *run.header.provenance.items()))
+    card = run.header.card
+    rule = [(f"rule.{key}", value) for key, value in (("formula", card.formula), ("paper", card.paper)) if value]
+    facts = Table(("field", "value"), (*known, *rule, *run.header.provenance.items()))
     step = max(1, -(-len(run.epochs) // epochs))
     shown = {
         "accuracy": (ACCURACY, ".3f"),

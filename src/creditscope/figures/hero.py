@@ -29,6 +29,7 @@ from creditscope.quantities.per_epoch import (
     REFERENCE,
 )
 from creditscope.records import EpochRow, RunLog
+from creditscope.records.method import Method
 
 Index = Literal["published", "acts"]
 MOST_SERIES = 8
@@ -200,7 +201,7 @@ def _strip(cells: Sequence[Cell]) -> Strip | None:
     return Strip(
         depth=depths.pop() if len(depths) == 1 else None,
         terminal_ln=terminal.pop() if len(terminal) == 1 else None,
-        rules=tuple(dict.fromkeys(cell.spec.rule for cell in cells)),
+        rules=tuple({_rule_of(cell): cell.runs[0].header.card for cell in cells}.values()),
     )
 
 
@@ -239,3 +240,8 @@ def _panels(
             empty="" if norms else "no log holds reference norms per layer",
         ),
     )
+
+
+def _rule_of(cell: Cell) -> str:
+    """The rule with its options: what one row of the strip stands for."""
+    return str(Method(cell.spec.rule, options=cell.spec.options or {}))

@@ -10,16 +10,12 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from creditscope.figures.page import MARGIN, Box, Page, fit, wrap
 from creditscope.figures.style import BODY, GREY, INK, SMALL, LineStyle
 from creditscope.figures.table import Series, Strip
+from creditscope.records.rule_card import Sketch
 
 _MOST_BLOCKS = 6
 _MOST_RULES = 5
-_WORDS = {
-    "bp": "exact gradient, block to block",
-    "fa": "random backward weight in every linear map, head included",
-    "fa-exact-head": "exact through the head, then random backward weights",
-    "fa-block": "exact at the last state, then one random matrix a block",
-    "dfa": "error times a random matrix, straight to each block",
-}
+# Boxes that a part of a rule's route is drawn through.
+_PARTS = {"head": ("head",), "norm": ("norm",), "block": ("block", "gap")}
 
 
 @dataclass(frozen=True)
@@ -57,14 +53,15 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
         _boxes(axes, nodes, strip, height - boxes / 2)
         for i, rule in enumerate(rules):
             top = height - boxes - row * i
-            style = _look(rule, series, styles)
+            style = _look(rule.name, series, styles)
             y = top - (row / 2 if wide else 0.09)
-            text = _WORDS.get(rule, "where its credit enters is not stated in the log")
+            text = rule.sketch.text if rule.sketch else "where its credit enters is not stated in the log"
+            said = f"{rule.name}: {text}"
             if wide:
                 axes.text(
                     label,
                     y,
-                    fit(rule, label * 0.9, BODY),
+                    fit(rule.name, label * 0.9, BODY),
                     fontsize=BODY,
                     va="center",
                     ha="right",
@@ -76,9 +73,15 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
                 )
             else:
                 axes.text(
-                    0, top - 0.25, fit(f"{rule}: {text}", inner * 0.9, SMALL), fontsize=SMALL, va="center", color=style
+                    0,
+                    top - 0.25,
+                    fit(said, inner * 0.9, SMALL),
+                    fontsize=SMALL,
+                    va="center",
+                    color=style,
                 )
-            _credit(axes, rule, nodes, y, style)
+            if rule.sketch:
+                _credit(axes, rule.sketch, nodes, y, style)
 
     page.add(height, paint)
 
@@ -126,12 +129,10 @@ def _boxes(axes: Axes, nodes: Sequence[Node], strip: Strip, y: float) -> None:
         _arrow(axes, (before.x + half, y), (after.x - half, y), INK, "-", 0.7)
 
 
-def _credit(axes: Axes, rule: str, nodes: Sequence[Node], y: float, color: str) -> None:
+def _credit(axes: Axes, sketch: Sketch, nodes: Sequence[Node], y: float, color: str) -> None:
     """One row: solid where the signal is exact, dashed where it went through a random matrix."""
-    if rule not in _WORDS:
-        return
     loss = nodes[-1]
-    if rule == "dfa":
+    if sketch.route == "direct":
         exact = [node for node in nodes if node.kind in ("head", "norm")]
         _chain(axes, [*exact, loss], y, color, set())
         fed = [node for node in nodes if node.kind in ("embed", "block", "gap")]
@@ -141,14 +142,8 @@ def _credit(axes: Axes, rule: str, nodes: Sequence[Node], y: float, color: str) 
         for node in fed:
             if node.kind != "gap":
                 _arrow(axes, (node.x, low), (node.x, y + 0.09), color, "-", 0.9)
-        return
-    random = {
-        "bp": set(),
-        "fa": {"head", "norm", "block", "gap"},
-        "fa-exact-head": {"block", "gap"},
-        "fa-block": {"block", "gap"},
-    }[rule]
-    _chain(axes, nodes, y, color, random)
+    elif sketch.route == "chain":
+        _chain(axes, nodes, y, color, {kind for part in sketch.random for kind in _PARTS[part]})
 
 
 def _chain(axes: Axes, nodes: Sequence[Node], y: float, color: str, random: set[str]) -> None:

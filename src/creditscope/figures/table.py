@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from creditscope.records.rule_card import RuleCard
+
 Kind = Literal["point", "bar", "line"]
 Role = Literal["claim", "penalised", "baseline"]
 EXACT = "exact by construction"
@@ -96,12 +98,12 @@ class Strip:
     Args:
         depth: Blocks; None when no log says.
         terminal_ln: Whether a LayerNorm precedes the head; None when the logs differ or do not say.
-        rules: Each credit rule present.
+        rules: Each credit rule present, in its own words.
     """
 
     depth: int | None
     terminal_ln: bool | None
-    rules: tuple[str, ...]
+    rules: tuple[RuleCard, ...]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from creditscope.records.spec import RunSpec
 Role = Literal["claim", "baseline"]
 # A baseline whose branches add less than this to the stream is a linear net in all but name.
 LINEAR_BRANCH = 0.01
+# What backprop is, whatever rule it is set beside.
+_BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None}
 _MUST_BE_KNOWN = ("model", "data", "epochs", "batch", "optimiser", "schedule")
 
 
@@ -259,7 +261,7 @@ def _differences(claim: RunSpec, other: RunSpec) -> list[str]:
 def _related(spec: RunSpec, pool: _Pool) -> RelatedRuns:
     """The backprop-trained relatives of a claim and the readout-only runs, finished ones only."""
     bp_key = spec.model_copy(
-        update={"rule": "bp", "credit_norm": _bp_norm(spec), "penalty": _no_penalty(spec)}
+        update={**_BACKPROP, "credit_norm": _bp_norm(spec), "penalty": _no_penalty(spec)}
     ).match_key
     frozen = [run for run in pool.by_key.get(bp_key, []) if run.finished]
     readout = pool.readout.get(spec.match_key) or pool.readout.get(bp_key) or []

@@ -6,6 +6,7 @@
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -127,12 +128,10 @@ def _method(file: ForeignFile, series_rule: str | None) -> Method:
         file.from_name.append("penalty")
     if penalty is not None and not (math.isfinite(penalty) and penalty >= 0):
         raise file.bad("penalty", f"wanted a finite number of at least 0, got {penalty}")
-    return Method(
-        rule=method.rule,
+    return replace(
+        method,
         credit_norm="rms" if "rms" in (norm, method.credit_norm) else "none",
         penalty=method.penalty if penalty is None else penalty,
-        train_last=method.train_last,
-        train_embedding=method.train_embedding,
     )
 
 
@@ -147,6 +146,8 @@ def _spec(
     try:
         return RunSpec(
             rule=method.rule,
+            options=dict(method.options) or None,
+            fixed_feedback=method.fixed_feedback or None,
             origin="import",
             width=file.lookup(FILE_FIELDS["width"], file.count),
             depth=depth,

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from creditscope.records.rule_card import RuleCard
 from creditscope.records.spec import Frozen, RunSpec
 from creditscope.records.units import Units
+from creditscope.records.version1 import card_of
 
 SCHEMA_VERSION = 2
 
@@ -339,6 +340,11 @@ class HeaderRow(Frozen):
     provenance: dict[str, str] = Field(default_factory=dict)
     source: dict[str, str] | None = None
     time_created: str | None = None
+
+    @property
+    def card(self) -> RuleCard:
+        """The rule in its own words; logs of version 1 carry none, and theirs are known."""
+        return self.rule or card_of(self.spec)
 
     @property
     def units(self) -> Units:

@@ -204,7 +204,12 @@ class RunSpec(Frozen):
     @property
     def method(self) -> str:
         """The method name, in the grammar of ``records.method`` (for a foreign rule, its own name)."""
-        known = Method(
+        return str(self.as_method)
+
+    @property
+    def as_method(self) -> Method:
+        """The method, read."""
+        return Method(
             rule=self.rule,
             credit_norm=self.credit_norm or "none",
             penalty=self.penalty or 0.0,
@@ -213,7 +218,6 @@ class RunSpec(Frozen):
             options=self.options or {},
             fixed_feedback=self.fixed_feedback is True,
         )
-        return str(known)
 
     @property
     def is_baseline(self) -> bool:

@@ -2,13 +2,19 @@
 
 import html
 import textwrap
+import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
 Align = Literal["left", "right"]
 MIN_COLUMN = 6
 
+_ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030a": "r", "\u0327": "c"}
 _LATEX = {
+    "ø": r"{\o}",
+    "Ø": r"{\O}",
+    "ß": r"{\ss}",
+    "æ": r"{\ae}",
     "\\": r"\textbackslash{}",
     "&": r"\&",
     "%": r"\%",
@@ -180,7 +186,14 @@ def markdown(text: str) -> str:
 
 def latex(text: str) -> str:
     """Text for one LaTeX table cell."""
-    return _translate(text, _LATEX | _LATEX_ROW_END).replace("\n", " ")
+    accented = {char: _accented(char) for char in set(text) if char.isalpha() and not char.isascii()}
+    return _translate(text, accented | _LATEX | _LATEX_ROW_END).replace("\n", " ")
+
+
+def _accented(char: str) -> str:
+    """A letter with an accent, as every LaTeX reads it; any other letter as it is."""
+    base, *marks = list(unicodedata.normalize("NFD", char))
+    return f"\\{_ACCENTS[marks[0]]}{{{base}}}" if len(marks) == 1 and marks[0] in _ACCENTS else char
 
 
 def _html(text: str) -> str:

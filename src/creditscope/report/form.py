@@ -23,19 +23,12 @@ from creditscope.quantities.per_epoch import (
     REFERENCE,
 )
 from creditscope.quantities.quantity import EpochQuantity
+from creditscope.records.method import option_text
 from creditscope.records.rows import Numbers
 from creditscope.records.table import Table, latex, markdown
 from creditscope.report.labels import name_cells
 from creditscope.report.recipe import NOT_STATED, entry
 from creditscope.report.sections import decision_table, verdicts
-
-_FORMULAS = {
-    "bp": "c_l = g_l: the true gradient, carried back exactly",
-    "fa": "the backward pass of BP with every weight W replaced by a fixed random B of its shape",
-    "fa-exact-head": "the backward pass of BP with every weight but the head's replaced by a fixed random B",
-    "fa-block": "c_L = g_L; c_l = c_{l+1}·M_l with fixed random M_l",
-    "dfa": "c_{l+1} = e·B_l, c_0 = e·B_0 with fixed random B_l",
-}
 
 
 def reporting_form(cell: JudgedCell, audit: Audit, label: str | None = None) -> Table:
@@ -47,6 +40,7 @@ def reporting_form(cell: JudgedCell, audit: Audit, label: str | None = None) -> 
         label: Another name for the method in the title.
     """
     spec, runs = cell.cell.spec, cell.cell.runs
+    card, exact = runs[0].header.card, all(cell.cell.members[0][1].exact)
     normalisation = {"rms": "each sample's credit divided by its RMS", "none": "none: the credit as it is"}
     feedback = ", ".join(
         f"{name} {value}"
@@ -56,16 +50,22 @@ def reporting_form(cell: JudgedCell, audit: Audit, label: str | None = None) -> 
     hashes = [
         (run.spec.seed, run.spec.feedback.hash[:8]) for run in runs if run.spec.feedback and run.spec.feedback.hash
     ]
+    options = ", ".join(f"{name} = {option_text(value)}" for name, value in card.options.items())
+    if card.learns:
+        feedback += "; learned" if spec.fixed_feedback is None else "; kept at its start"
     saved = ", ".join(f"seed {seed}: {mark}" for seed, mark in hashes)
     probe = entry(spec, "probe")
     rows = [
         ("Method", spec.method),
-        ("Credit formula", _FORMULAS.get(spec.rule, NOT_STATED)),
+        ("Credit formula", card.formula or NOT_STATED),
+        ("Paper", card.paper or NOT_STATED),
+        ("Family", card.family or NOT_STATED),
+        *([("Options", options)] if options else []),
         ("Injection point", spec.injection or NOT_STATED),
         ("Normalisation", normalisation.get(spec.credit_norm or "", NOT_STATED)),
         ("Penalty λ", NOT_STATED if spec.penalty is None else f"{spec.penalty:g}"),
-        ("Feedback", "none: exact gradient" if spec.rule == "bp" else feedback or NOT_STATED),
-        *([] if spec.rule == "bp" else [("Feedback fingerprints", saved or "not saved")]),
+        ("Feedback", "none: exact gradient" if exact else feedback or NOT_STATED),
+        *([] if exact else [("Feedback fingerprints", saved or "not saved")]),
         ("Aggregation of the cosine", _aggregation(cell)),
         *((field.replace("_", " ").capitalize(), entry(spec, field)) for field in ("model", "width", "depth")),
         ("Terminal LayerNorm", entry(spec, "terminal_ln")),

@@ -2,17 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from creditscope.protocol.audit import Audit, JudgedCell
-from creditscope.records.method import Method
 from creditscope.records.spec import RunSpec, digest
 from creditscope.records.table import visible
+from creditscope.rules import RULES
 
 # What sets two methods apart; cells that agree in all the rest belong to one experiment.
-_OF_THE_METHOD = {"rule", "credit_norm", "penalty", "train_last", "train_embedding"}
+_OF_THE_METHOD = {"rule", "options", "credit_norm", "penalty", "train_last", "train_embedding", "fixed_feedback"}
 _OF_THE_RUN = {"seed", "feedback", "probe", "injection", "matmul", "origin"}
-_ORDER = ("bp", "fa", "fa-block", "dfa")
 
 
 @dataclass(frozen=True)
@@ -118,10 +117,11 @@ def _distinct(labels: Sequence[str]) -> list[str]:
 
 def _base(spec: RunSpec) -> str:
     """The method whose colour a cell has: a frozen twin shares its claim's."""
-    return str(Method(spec.rule, spec.credit_norm or "none", spec.penalty or 0.0))
+    return str(replace(spec.as_method, train_last="all", train_embedding=True))
 
 
 def _reading_order(cell: JudgedCell) -> tuple[bool, int, str, float, str]:
     spec = cell.cell.spec
-    rank = _ORDER.index(spec.rule) if spec.rule in _ORDER else len(_ORDER)
+    known = RULES.names()
+    rank = known.index(spec.rule) if spec.rule in known else len(known)
     return cell.verdict is None, rank, spec.credit_norm or "", spec.penalty or 0.0, spec.method

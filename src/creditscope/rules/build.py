@@ -81,8 +81,7 @@ def rule_of(spec: RunSpec, given: Given) -> CreditRule:
         given: Rules that a user handed over.
     """
     kind = rule_class(spec.rule, given)
-    method = Method(spec.rule, spec.credit_norm or "none", fixed_feedback=spec.fixed_feedback is True)
-    return _wrapped(kind(**_typed(kind, spec.options or {})), method)
+    return _wrapped(kind(**_typed(kind, spec.options or {})), spec.as_method)
 
 
 def rule_named(name: str, given: Given | None = None) -> CreditRule:

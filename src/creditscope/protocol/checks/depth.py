@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, final
 
@@ -21,7 +21,6 @@ from creditscope.protocol.inference import (
 from creditscope.protocol.readings import correct_of, curve_of
 from creditscope.protocol.text import counted, listed, number, span
 from creditscope.records.log import RunLog
-from creditscope.records.method import Method
 from creditscope.records.table import Table
 
 PP = 100.0
@@ -344,5 +343,5 @@ def _train_the_twin(cell: Cell) -> str:
     spec = cell.spec
     # Frozen blocks have no branch for a local rule to keep small, so the twin of a penalised run needs no penalty.
     penalty = (spec.penalty or 0.0) if spec.rule == "bp" else 0.0
-    twin = Method(spec.rule, spec.credit_norm or "none", penalty, train_last=0)
+    twin = replace(spec.as_method, penalty=penalty, train_last=0, train_embedding=True)
     return f"train {twin} with the same recipe and seeds (2 or more), and pass its logs"
