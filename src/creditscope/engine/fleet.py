@@ -25,8 +25,10 @@ from creditscope.engine.cuda_streams import Lanes, Streams
 from creditscope.engine.draws import Draws
 from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
+from creditscope.engine.movement import FleetMovement
 from creditscope.engine.noise import FleetNoise, one_draw
 from creditscope.engine.optim import FleetAdamW, Stack, last_update
+from creditscope.engine.scores import scores_of
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
 from creditscope.engine.state import FleetObservation, Scores, State
 from creditscope.engine.step import (
@@ -40,14 +42,12 @@ from creditscope.engine.step import (
     with_numbers,
 )
 from creditscope.engine.traced import Traced
-from creditscope.probes.functional.movement import movements
 from creditscope.probes.per_epoch import SampleNumbers, Summary, sample_numbers, summarise, without_credit
 from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
 from creditscope.rules.build import Given
 
-EVAL_CHUNK = 500
 # Steps of training from which on half a second a group for tracing is won back.
 WORTH_TRACING = 200
 
@@ -95,7 +95,8 @@ class Fleet:
         segments = build_segments(self.groups, self.specs, self.trained)
         self.optimiser = FleetAdamW(self.params, segments, self.spec.optimiser)
         self.loss_sum = torch.zeros(len(self.specs), device=device, dtype=torch.float64)
-        self.matrices = weight_matrices(self.task.blocks, self.parts)
+        matrices = weight_matrices(self.task.blocks, self.parts)
+        self._movement = FleetMovement(self.params, self.init, self.groups, matrices, self.trained)
         self.fused = fused
         self.traced = fused or (traced and self.planned_steps >= WORTH_TRACING)
         # One function, and one recording, for each kind of step: which comes next the host knows.
@@ -239,27 +240,16 @@ class Fleet:
             return self._evaluate(self._scores)
 
     def _scores(self) -> Scores:
-        forward = vmap(self._logits, in_dims=(0, 0, None))
-        losses, hits = [], []
-        labels = self.data.y_test
-        for x, y in zip(*(torch.split(t, EVAL_CHUNK) for t in (self.data.x_test, labels)), strict=True):
-            logits = forward(self.params, self.buffers, self._inputs(x))
-            losses.append(cross_entropy(logits.flatten(0, 1).double(), y.repeat(len(logits))).view(len(logits), -1))
-            hits.append(logits.argmax(-1) == y)
-        correct = torch.cat(hits, 1)
-        of_class = (labels[:, None] == torch.arange(self.data.classes, device=self.device)).double()
-        size = of_class.sum(0)
-        per_class = correct.double() @ of_class / size
-        balanced = torch.where(size > 0, per_class, 0).sum(1) / (size > 0).sum()
-        return Scores(torch.cat(losses, 1).mean(1), correct.double().mean(1), balanced, correct)
+        def logits(params: Stack, buffers: Stack, x: Tensor) -> Tensor:
+            return self.task._replace(buffers=buffers).forward(params, x).logits
 
-    def _logits(self, params: Stack, buffers: Stack, x: Tensor) -> Tensor:
-        return self.task._replace(buffers=buffers).forward(params, x).logits
+        forward = vmap(logits, in_dims=(0, 0, None))
+        return scores_of(lambda x: forward(self.params, self.buffers, self._inputs(x)), self.data)
 
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU they are asked for, and not waited for."""
         with torch.no_grad():
-            return FleetObservation(self._summarise(self._summary), *self._move(self._movements))
+            return FleetObservation(self._summarise(self._summary), *self._move(self._movement.measure))
 
     def summaries(self, look: FleetObservation) -> list[Summary]:
         """Every run's own numbers of the probe data, on the CPU.
@@ -271,28 +261,12 @@ class Fleet:
         return [_map(itemgetter(run), summary) for run in range(len(self.specs))]
 
     def movements(self, look: FleetObservation) -> list[Movement]:
-        """How far each weight matrix of the blocks moved from its start, run by run.
+        """How far each weight matrix of the blocks, and learned feedback, moved from its start, run by run.
 
         Args:
             look: From ``observe``.
         """
-        return [
-            Movement(
-                weights=dict(zip(self._names(), moved, strict=True)),
-                blocks=self.matrices,
-                trainable=[all(name in trained for name in block) for block in self.matrices],
-                feedback=self._feedback_movement(look, run),
-            )
-            for run, (moved, trained) in enumerate(zip(look.moved.T.tolist(), self.trained, strict=True))
-        ]
-
-    def _feedback_movement(self, look: FleetObservation, run: int) -> dict[str, float | None] | None:
-        at = next(i for i, group in enumerate(self.groups) if group.start <= run < group.stop)
-        names = _learning_matrices(self.groups[at])
-        if not names:
-            return None
-        moved = look.feedback[at][:, run - self.groups[at].start].tolist()
-        return dict(zip(names, moved, strict=True))
+        return self._movement.rows(look)
 
     def _summary(self) -> Summary:
         """The numbers of the probe data of every run; each group looks for itself, all are summed up together."""
@@ -317,19 +291,6 @@ class Fleet:
         if len({numbers.credit.shape[-2] for numbers in found}) > 1:
             found = [numbers if numbers.credit.shape[-2] else without_credit(numbers) for numbers in found]
         return summarise(_joined(found, 0))
-
-    def _movements(self) -> tuple[Tensor, tuple[Tensor, ...]]:
-        weights = torch.stack([movements(self.params[name], self.init[name]) for name in self._names()])
-        learning = [(group, names) for group in self.groups if (names := _learning_matrices(group))]
-        none = weights[:0]
-        found = {
-            group.start: torch.stack([movements(group.state[name], group.initial[name]) for name in names])
-            for group, names in learning
-        }
-        return weights, tuple(found.get(group.start, none) for group in self.groups)
-
-    def _names(self) -> list[str]:
-        return [name for block in self.matrices for name in block]
 
     def snapshot(self, run: int, epoch: int, state: State | None = None) -> Snapshot:
         """One run as the probes see it.
@@ -437,10 +398,3 @@ def _mapped(group: Group, task: Task, phase: str, sent: Sent) -> Step:
     """The steps of a group's runs as one function of stacked tensors; what trains in none of them is held fixed."""
     step: Step = vmap(partial(take_step, group.rule, task, group.trained, phase))(sent)
     return step
-
-
-def _learning_matrices(group: Group) -> list[str]:
-    """Matrices of a learning rule's state, whose movement is measured as that of weights."""
-    if not group.rule.learns:
-        return []
-    return [name for name, t in group.state.items() if t.ndim > 2 and t.is_floating_point()]

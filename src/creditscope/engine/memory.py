@@ -10,7 +10,6 @@ import torch
 
 from creditscope.blocks import CreditRule
 from creditscope.data.batches import PAD
-from creditscope.engine.fleet import EVAL_CHUNK
 from creditscope.engine.footprint import (
     Shapes,
     expensive_peak,
@@ -20,6 +19,7 @@ from creditscope.engine.footprint import (
     state_size,
     step_peak,
 )
+from creditscope.engine.scores import EVAL_CHUNK
 from creditscope.engine.step import dtype_of
 from creditscope.records import RunSpec
 from creditscope.rules.build import Given, rule_of

@@ -1,0 +1,78 @@
+"""How far the weights of a fleet, and the state of rules that learn, moved from their start."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from creditscope.engine.groups import Group
+from creditscope.engine.optim import Stack
+from creditscope.engine.state import FleetObservation
+from creditscope.probes.functional.movement import movements
+from creditscope.records.rows import Movement
+
+
+@dataclass(frozen=True)
+class FleetMovement:
+    """Movement of every weight matrix of the blocks, and of every matrix of a learning rule's state.
+
+    Args:
+        params: The fleet's parameters.
+        init: The same at initialisation.
+        groups: Its groups.
+        blocks: Names of each block's weight matrices.
+        trained: Names of the parameters that train, run by run.
+    """
+
+    params: Stack
+    init: Stack
+    groups: Sequence[Group]
+    blocks: list[list[str]]
+    trained: Sequence[frozenset[str]]
+
+    def measure(self) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Of the weights, (matrices, runs), and of each group's state; empty where nothing of it learns."""
+        weights = torch.stack([movements(self.params[name], self.init[name]) for name in self._names])
+        feedback = []
+        for group in self.groups:
+            moved = [movements(group.state[name], group.initial[name]) for name in _learning(group)]
+            feedback.append(torch.stack(moved) if moved else weights[:0])
+        return weights, tuple(feedback)
+
+    def rows(self, observed: FleetObservation) -> list[Movement]:
+        """The same for the log, run by run.
+
+        Args:
+            observed: With what ``measure`` gave.
+        """
+        feedback = [
+            row for group, moved in zip(self.groups, observed.feedback, strict=True) for row in _rows(group, moved)
+        ]
+        return [
+            Movement(
+                weights=dict(zip(self._names, moved, strict=True)),
+                blocks=self.blocks,
+                trainable=[all(name in trained for name in block) for block in self.blocks],
+                feedback=own,
+            )
+            for moved, trained, own in zip(observed.moved.T.tolist(), self.trained, feedback, strict=True)
+        ]
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for block in self.blocks for name in block]
+
+
+def _rows(group: Group, moved: Tensor) -> list[dict[str, float | None] | None]:
+    names = _learning(group)
+    if not names:
+        return [None] * (group.stop - group.start)
+    return [dict(zip(names, row, strict=True)) for row in moved.T.tolist()]
+
+
+def _learning(group: Group) -> list[str]:
+    """Matrices of a learning rule's state."""
+    if not group.rule.learns:
+        return []
+    return [name for name, t in group.state.items() if t.ndim > 2 and t.is_floating_point()]
