@@ -3,20 +3,27 @@
 import shutil
 
 import pytest
+from cases.fleets import context, train_fleets
 from cases.sweeps import contents, tiny_runs
 
+from creditscope.data import load_data
 from creditscope.engine import loop
 from creditscope.engine.checkpoint import read_checkpoint
-from creditscope.execution.job import FleetJob, train_job
-from creditscope.execution.local import Quiet
+from creditscope.execution.context import Quiet
 from creditscope.execution.repair import repair
+
+
+def train_all(runs, folder, progress=None):
+    """One fleet in this process, going on with what is there."""
+    where = context(folder, load=lambda spec: load_data("synthetic"), progress=progress or Quiet(), resume=True)
+    train_fleets(where, [runs])
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     runs = tiny_runs(folder)
-    train_job(FleetJob(1, tuple(runs), "synthetic", device="cpu", threads=1), folder)
+    train_all(runs, folder)
     return folder, runs
 
 
@@ -81,24 +88,23 @@ class Stopper(Quiet):
 
 def test_a_fleet_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path, monkeypatch):
     runs = tiny_runs(tmp_path, epochs=4)
-    job = FleetJob(1, tuple(runs), "synthetic", device="cpu", threads=1)
     peace, war = tmp_path / "peace", tmp_path / "war"
     for folder in (peace, war):
         folder.mkdir()
-    train_job(job, peace)
+    train_all(runs, peace)
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)  # at every epoch
     with pytest.raises(KeyboardInterrupt):
-        train_job(job, war, Stopper(at=3))
+        train_all(runs, war, Stopper(at=3))
     names = [f"{run.run_id}.safetensors" for run in runs]
     newest, older = ({read_checkpoint(war / (name + kind))[1]["epoch"] for name in names} for kind in ("", ".previous"))
     assert (newest, older) == ({"2"}, {"2"})  # the stop saved the same epoch once more
     with pytest.raises(KeyboardInterrupt):
-        train_job(job, war, Stopper(at=4))
+        train_all(runs, war, Stopper(at=4))
     damaged = bytearray((war / names[0]).read_bytes())
     damaged[-1] ^= 1
     (war / names[0]).write_bytes(damaged)
     heard = Stopper()
-    train_job(job, war, heard)
+    train_all(runs, war, heard)
     (note,) = heard.notes
     assert note.startswith(f"{names[0]}: damaged, its checksum is not that of its content; kept as {names[0]}.damaged")
     assert min(heard.epochs) > 1

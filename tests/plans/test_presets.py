@@ -3,7 +3,7 @@
 import pytest
 
 from creditscope.errors import BadInput
-from creditscope.execution.pack import pack
+from creditscope.execution.plan import pack
 from creditscope.plans.presets import PRESETS, SEEDS, build_specs, preset
 from creditscope.records import DataSpec, parse_method
 
