@@ -217,7 +217,9 @@ HOSTILE = {
     "unlike shapes": lambda plan: changed(plan, fleets=[{"runs": list(plan["specs"])}]),
     "threads": lambda plan: changed(plan, fleets=[{**fleet, "threads": 0} for fleet in plan["fleets"]]),
     "more keys": lambda plan: changed(plan, folder="/etc"),
-    "another run's spec": lambda plan: changed(plan, specs=dict(zip(plan["specs"], reversed(plan["specs"].values()), strict=True))),
+    "another run's spec": lambda plan: changed(
+        plan, specs=dict(zip(plan["specs"], reversed(plan["specs"].values()), strict=True))
+    ),
     "a path": lambda plan: renamed(plan, "../outside"),
     "an absolute path": lambda plan: renamed(plan, "/etc/passwd"),
     "control characters": lambda plan: renamed(plan, "x\x00\n\x1b[2J"),
