@@ -94,7 +94,7 @@ def test_values_that_are_not_finite_are_refused(saved):
     tensors, held = read_checkpoint(saved)
     tensors["param/head.weight"][0, 0] = float("inf")
     saved.write_bytes(encode_checkpoint(tensors, held))
-    with pytest.raises(BadFile, match="param/head.weight is not finite, and the run did not diverge"):
+    with pytest.raises(BadFile, match=r"param/head\.weight is not finite, and the run did not diverge"):
         again(saved)
 
 

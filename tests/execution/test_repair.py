@@ -243,7 +243,7 @@ def swapped(rows, kind):
 @pytest.fixture
 def probed(tmp_path):
     """A run that was killed after its third epoch of four, probed at 0 and 2, its checkpoint of epoch 3."""
-    run = small("dfa", probe=ProbeSpec(n=16, batch=6, dear=(0, 2), redraws=3, directions=2))
+    run = small("dfa", probe=ProbeSpec(n=16, batch=6, epochs=(0, 2), redraws=3, directions=2))
     (tmp_path / "runs").mkdir()
 
     def stop(header, row):

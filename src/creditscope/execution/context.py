@@ -18,6 +18,7 @@ from creditscope.errors import BadInput, argument
 from creditscope.execution.job import Ended
 from creditscope.execution.plan import Plan
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, RunSpec
+from creditscope.rules.build import given_rules
 
 logger = logging.getLogger("creditscope")
 
@@ -99,7 +100,8 @@ class TrainContext:
             members: Its runs.
             fused: Whether it is compiled.
         """
-        return Fleet(members, self.load(members[0]), self.factory, self.device, fused)
+        data, rules = self.load(members[0]), given_rules(self.rules)
+        return Fleet(members, data, self.factory, self.device, fused, rules=rules)
 
 
 def pick_device(name: str) -> torch.device:
