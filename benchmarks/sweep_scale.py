@@ -30,45 +30,56 @@ def main(fleets: int) -> None:
     from ray.cluster_utils import Cluster
 
     from creditscope.data import load_data
-    from creditscope.execution.job import FleetJob, Outcome
-    from creditscope.execution.ray_cluster import RayFleets
-    from creditscope.execution.sweep import InProcess, plan_sweep, read_logs, run_sweep
+    from creditscope.execution.context import Quiet, TrainContext, pick_device
+    from creditscope.execution.in_process import InProcess
+    from creditscope.execution.job import Ended
+    from creditscope.execution.plan import Limits, Plan, survey
+    from creditscope.execution.ray_cluster import RayFleets, RaySettings
+    from creditscope.execution.remote import RemoteContext
+    from creditscope.execution.run import run
     from creditscope.plans.grid import expand
     from creditscope.plans.spec_file import parse_spec
+    from creditscope.records import RunSpec
 
     data = load_data("synthetic")
     text = TINY.replace("SEEDS", ", ".join(map(str, range(fleets))))
     specs = expand(parse_spec("tiny", text), {"synthetic": (data.spec, data.classes)})
-    options = {"data": {"synthetic": "synthetic"}, "fleet_size": 1, "job": FleetJob(0, (), "", None, "cpu", 1)}
+    remote = RemoteContext({"synthetic": "synthetic"}, device="cpu")
+
+    def planned(runs: list[RunSpec], folder: Path) -> Plan:
+        return survey(folder, runs, True, Limits(runs=1)).plan(threads=1)
+
+    def train_here(plan: Plan, folder: Path) -> None:
+        context = TrainContext(folder, remote.load, pick_device("cpu"), Quiet(), resume=True)
+        run(plan, InProcess(context), folder, Quiet())
 
     with tempfile.TemporaryDirectory() as scratch:
         here, away = Path(scratch) / "here", Path(scratch) / "away"
         here.mkdir()
         away.mkdir()
-        warm_up = plan_sweep(specs[-1:], here, **options)
-        run_sweep(warm_up, here, InProcess(here))
-        few = plan_sweep(specs[: fleets // 10], here, **options)
+        train_here(planned(specs[-1:], here), here)
+        few = planned(specs[: fleets // 10], here)
         began = time.monotonic()
-        run_sweep(few, here, InProcess(here))
+        train_here(few, here)
         seconds_here = (time.monotonic() - began) / len(few.jobs)
 
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 * 2**20})
         for _ in range(NODES):
             cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
-        plan = plan_sweep(specs, away, **options)
+        plan = planned(specs, away)
         memory: list[float] = []
         ends: list[float] = []
         spent: list[float] = []
 
-        def on_fleet(job: FleetJob, outcome: Outcome) -> None:
-            memory.append(resident_mib())
-            ends.append(time.monotonic())
-            spent.append(time.process_time())
+        class Watch(Quiet):
+            def ended(self, ended: Ended) -> None:
+                memory.append(resident_mib())
+                ends.append(time.monotonic())
+                spent.append(time.process_time())
 
-        with RayFleets(cluster.address, device="cpu") as ray:
-            run_sweep(plan, away, ray, on_fleet)
+        logs = run(plan, RayFleets(RaySettings(cluster.address), remote), away, Watch())
         cluster.shutdown()
-        assert all(log.finished for log in read_logs(plan, away))
+        assert all(log.finished for log in logs)
     tenth = fleets // 10  # the first tenth pays for starting the workers
     seconds_away, seconds_driver = ((clock[-1] - clock[tenth]) / (fleets - tenth - 1) for clock in (ends, spent))
     result = {

@@ -29,6 +29,7 @@ _PUBLIC = {
     "log_to": "creditscope.integrations.sink",
     "protocol_named": "creditscope.protocol.presets",
     "specs": "creditscope.plans.specs",
+    "sweep": "creditscope.execution.sweep",
     "train": "creditscope.execution.local",
     "watch": "creditscope.scope.watch",
 }

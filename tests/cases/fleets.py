@@ -11,8 +11,9 @@ from creditscope.data.dataset import Splits, make_dataset
 from creditscope.data.order import epoch_crops, epoch_order, random_targets, seeded_generator
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
-from creditscope.execution.local import Quiet
-from creditscope.execution.turns import TrainContext
+from creditscope.execution.context import Quiet, TrainContext
+from creditscope.execution.in_process import InProcess
+from creditscope.execution.job import FleetJob
 from creditscope.models import ResMLP
 from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
 from creditscope.rules.build import given_rules
@@ -68,14 +69,27 @@ def context(folder, heard=None, **changes) -> TrainContext:
     fields = {
         "folder": folder,
         "load": lambda spec: features(),
-        "factory": default_model,
         "device": CPU,
         "on_row": lambda header, row: None if heard is None else heard.append((header.spec.width, row.kind, row.epoch)),
         "progress": Quiet(),
-        "note": print,
         "resume": False,
     }
     return TrainContext(**(fields | changes))
+
+
+def jobs(fleets) -> list[FleetJob]:
+    return [FleetJob(number, tuple(members)) for number, members in enumerate(fleets, 1)]
+
+
+def train_fleets(where: TrainContext, fleets) -> None:
+    """Train fleets one after another in this process; what goes wrong is raised."""
+    with InProcess(where) as executor:
+        for job in jobs(fleets):
+            executor.submit(job)
+            outcome = executor.next_end().outcome
+            assert not outcome.out_of_memory
+            if outcome.error is not None:
+                raise outcome.error
 
 
 def fleet(specs, data: Dataset | None = None, factory=default_model, rules=()) -> Fleet:

@@ -9,7 +9,9 @@ from rich.console import Console
 
 from creditscope.cli import display
 from creditscope.cli.display import TrainDisplay, plan_text, summary_text
-from creditscope.errors import BadInput
+from creditscope.errors import BadInput, argument
+from creditscope.execution.job import Ended, FleetJob, Outcome
+from creditscope.execution.plan import Plan
 from creditscope.records import EndRow, EpochRow, LogWriter, RunLog
 from creditscope.records.rows import Gamma, Norms
 
@@ -32,11 +34,42 @@ def fleet_of(method):
     return [spec(method)]
 
 
+def plan_of(*fleets):
+    jobs = tuple(FleetJob(number, tuple(members)) for number, members in enumerate(fleets, 1))
+    return Plan(tuple(run for members in fleets for run in members), frozenset(), jobs)
+
+
+def test_each_of_several_fleets_says_how_it_ended(screen):
+    shown, text = screen(terminal=False)
+    plan = plan_of(fleet_of("bp"), [spec("dfa"), spec("fa")], fleet_of("fa"))
+    with shown:
+        shown.plan(plan)
+        shown.ended(Ended(plan.jobs[0], Outcome(notes=("a note",))))
+        shown.ended(Ended(plan.jobs[1], Outcome(out_of_memory=True)))
+        shown.ended(Ended(plan.jobs[2], Outcome(error=BadInput("no; ", argument("out")))))
+    assert text.getvalue().splitlines() == [
+        "a note",
+        "1 of 3 fleets ended: fleet 1, 1 runs finished",
+        "fleet 2 of 2 runs did not fit into the memory; it is halved",
+        "fleet 3 failed: no; --out",
+    ]
+
+
+def test_a_single_fleet_ends_without_a_word_and_steps_made_elsewhere_move_the_bar(screen):
+    shown, text = screen(terminal=False)
+    plan = plan_of(fleet_of("bp"))
+    with shown:
+        shown.plan(plan)
+        shown.ended(Ended(plan.jobs[0], Outcome()))
+    assert text.getvalue() == ""
+    assert shown._progress.tasks[0].completed == shown._progress.tasks[0].total == 12
+
+
 def test_a_bar_on_a_terminal_names_fleet_and_epoch(screen):
     shown, text = screen(terminal=True)
     first, second = fleet_of("bp"), fleet_of("dfa")
     with shown:
-        shown.plan([first, second], 2)
+        shown.plan(plan_of(first, second))
         shown.stage(first, 1, "train")
         shown.step(first)
         shown.stage(second, 2, "probe")
@@ -48,7 +81,7 @@ def test_a_bar_on_a_terminal_names_fleet_and_epoch(screen):
 def test_no_bar_in_a_file(screen):
     shown, text = screen(terminal=False)
     with shown:
-        shown.plan([fleet_of("bp")], 1)
+        shown.plan(plan_of(fleet_of("bp")))
         shown.stage(fleet_of("bp"), 1, "train")
     assert text.getvalue() == ""
 

@@ -55,6 +55,7 @@ def test_a_sweep_prints_its_plan_first_and_is_done_once(spec, tmp_path):
     refused = call(spec, "--out", tmp_path)
     assert isinstance(refused.exception, CannotWrite)
     assert "already holds 4 of these 4 runs" in str(refused.exception)
+    assert "pass --resume to go on with them" in refused.exception.with_flags
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_a_sweep_prints_its_plan_first_and_is_done_once(spec, tmp_path):
 def test_bad_use(spec, tmp_path, arguments, message):
     result = call(spec, "--out", tmp_path, *arguments)
     assert isinstance(result.exception, BadInput)
-    assert message in str(result.exception)
+    assert message in result.exception.with_flags
     assert not list(tmp_path.iterdir())
 
 

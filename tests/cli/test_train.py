@@ -44,8 +44,8 @@ def die():
 
 step, append, write, save = fleet.Fleet._step, LogWriter.append, checkpoint.write_atomic, checkpoint.FleetState.save
 
-def dying_step(self):
-    step(self)
+def dying_step(self, *given):
+    step(self, *given)
     if countdown():
         die()
 

@@ -7,7 +7,7 @@ from cases.fleets import spec
 from creditscope.engine import estimate as module
 from creditscope.engine.estimate import Estimate, estimate
 from creditscope.engine.loop import FleetLoop
-from creditscope.execution.local import Quiet
+from creditscope.execution.context import Quiet
 from creditscope.records import ProbeSpec, RunLog
 
 FEW = {"n": 8, "batch": 8, "redraws": 3, "directions": 2}

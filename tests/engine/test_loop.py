@@ -18,7 +18,7 @@ from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import FleetLoop
 from creditscope.engine.step import schedule_factor
 from creditscope.errors import BadFile, CannotWrite
-from creditscope.execution.local import Quiet
+from creditscope.execution.context import Quiet
 from creditscope.probes.functional.movement import movements
 from creditscope.records import ProbeSpec, RunLog
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 from cases.sweeps import tiny_runs
 
+from creditscope.data import load_data
 from creditscope.engine.estimate import Estimate
-from creditscope.execution import cost
-from creditscope.execution.sweep import plan_sweep
+from creditscope.execution import sweep as module
+from creditscope.execution.plan import Limits, survey
 
 
 def test_one_run_of_each_kind_is_timed(tmp_path, monkeypatch):
@@ -17,7 +18,8 @@ def test_one_run_of_each_kind_is_timed(tmp_path, monkeypatch):
         timed.append(fleet.spec.rule)
         return Estimate(train={"bp": 1.0, "dfa": 10.0}[fleet.spec.rule], measure=0.5, probe=0.0)
 
-    monkeypatch.setattr(cost, "estimate", fake)
-    plan = plan_sweep(runs, tmp_path / "runs", data={"synthetic": "synthetic"}, fleet_size=1)
-    assert cost.sweep_seconds(plan, torch.device("cpu")) == pytest.approx(2 * 1.5 + 2 * 10.5)
+    monkeypatch.setattr(module, "estimate", fake)
+    plan = survey(tmp_path / "runs", runs, False, Limits(runs=1)).plan(threads=1)
+    seconds = module.sweep_seconds(plan, lambda spec: load_data("synthetic"), torch.device("cpu"))
+    assert seconds == pytest.approx(2 * 1.5 + 2 * 10.5)
     assert sorted(timed) == ["bp", "dfa"]

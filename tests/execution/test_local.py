@@ -11,6 +11,7 @@ import creditscope as cs
 from creditscope.engine import fleet as fleet_module
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.execution import local
+from creditscope.execution.context import Quiet
 from creditscope.records import ProbeSpec
 
 FEW = {"epochs": 1, "probe": ProbeSpec(n=8, batch=8, epochs=(), redraws=3, directions=2)}
@@ -41,7 +42,7 @@ def test_a_finished_folder_is_left_as_it_is(tmp_path):
     runs = [spec("bp", **FEW), spec("dfa", **FEW)]
     cs.train(runs, tmp_path, data=features(), device="cpu")
     before = files(tmp_path)
-    with pytest.raises(CannotWrite, match=r"already holds 2 of these 2 runs .* pass --resume"):
+    with pytest.raises(CannotWrite, match=r"already holds 2 of these 2 runs .* pass resume=True"):
         cs.train(runs, tmp_path, data=features(), device="cpu")
     logs = cs.train(runs, tmp_path, data=features(), device="cpu", resume=True)
     assert files(tmp_path) == before
@@ -59,9 +60,12 @@ def test_more_runs_can_join_a_finished_folder(tmp_path):
 def test_on_row_and_progress_hear_of_it(tmp_path):
     heard = []
 
-    class Progress(local.Quiet):
-        def plan(self, fleets, total_runs):
-            heard.append(("plan", len(fleets), total_runs))
+    class Progress(Quiet):
+        def plan(self, plan):
+            heard.append(("plan", len(plan.jobs), len(plan.runs)))
+
+        def ended(self, ended):
+            heard.append(("ended", ended.job.run_ids, ended.outcome.error))
 
         def step(self, fleet):
             heard.append("step")
@@ -75,7 +79,7 @@ def test_on_row_and_progress_hear_of_it(tmp_path):
         on_row=lambda header, row: rows.append(row.kind),
         progress=Progress(),
     )
-    assert heard == [("plan", 1, 1), *["step"] * 5]
+    assert heard == [("plan", 1, 1), *["step"] * 5, ("ended", [spec("bp", **FEW).run_id], None)]
     assert rows == ["epoch", "epoch", "probe", "end"]
 
 
@@ -122,7 +126,7 @@ def test_a_run_begun_on_another_device_is_not_gone_on_with(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         cs.train(runs, tmp_path, data=features(), device="cpu", on_row=interrupt)
     monkeypatch.undo()
-    with pytest.raises(BadInput, match=r"was begun on .* resume it with --device"):
+    with pytest.raises(BadInput, match=r"was begun on .* resume it with device='cpu', or choose another out="):
         cs.train(runs, tmp_path, data=features(), device="cpu", resume=True)
 
 
@@ -131,7 +135,7 @@ def test_a_run_begun_on_another_device_is_not_gone_on_with(tmp_path, monkeypatch
     [
         (lambda out: cs.train([], out), "no run to train"),
         (lambda out: cs.train([spec("bp")], out, data=images()), "is not the data this run was specified on"),
-        (lambda out: cs.train([spec("bp")], out, device="tpu"), "--device tpu: wanted auto, cpu or cuda"),
+        (lambda out: cs.train([spec("bp")], out, device="tpu"), "device='tpu': wanted auto, cpu or cuda"),
         (
             lambda out: cs.train([spec("bp")], out, data=features(), model=local.default_model),
             "needs a name of its own, the spec says 'resmlp'",
@@ -167,15 +171,15 @@ def test_another_test_set_is_another_data_set(tmp_path):
 
 def test_cuda_where_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadInput, match="sees no CUDA device; use --device cpu or auto"):
+    with pytest.raises(BadInput, match="sees no CUDA device; use device='cpu' or auto"):
         cs.train([spec("bp")], tmp_path, data=features(), device="cuda")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(CannotWrite, match=r"--out deep: cannot be made \(Not a directory\)"):
+    with pytest.raises(CannotWrite, match=r"out='deep': cannot be made \(Not a directory\)"):
         cs.train([spec("bp")], tmp_path / "file" / "deep", data=features(), device="cpu")
-    with pytest.raises(CannotWrite, match="--out file"):
+    with pytest.raises(CannotWrite, match="out='file'"):
         cs.train([spec("bp")], tmp_path / "file", data=features(), device="cpu")
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -6,11 +6,15 @@ import signal
 
 import pytest
 import torch
-from cases.fleets import context, features, images, spec
+from cases.fleets import context, features, images, spec, train_fleets
 
 import creditscope as cs
 from creditscope.errors import BadFile, CreditscopeError
-from creditscope.execution import local, processes
+from creditscope.execution import calibrate, local, processes
+from creditscope.execution.calibrate import process_count
+from creditscope.execution.context import Quiet
+from creditscope.execution.folder import open_folder
+from creditscope.execution.plan import PLAN_FILE, read_plan
 from creditscope.execution.worker import load_saved, save_data
 from creditscope.records import RunLog
 
@@ -20,7 +24,7 @@ METHODS = ("bp", "fa", "dfa-rms")
 @pytest.fixture
 def several(monkeypatch):
     """As if the calibration had chosen two processes."""
-    monkeypatch.setattr(local, "process_count", lambda context, fleets: 2)
+    monkeypatch.setattr(local, "process_count", lambda context, fleets: (2, None))
 
 
 def rows_of(folder, run):
@@ -41,7 +45,7 @@ def test_a_fleet_is_dealt_out_and_each_part_is_as_trained_here(tmp_path, several
     torch.set_num_threads(1)
     try:
         for part in (runs[::2], runs[1::2]):
-            context(local.open_folder(tmp_path / "here"), load=lambda spec: images()).train([part])
+            train_fleets(context(open_folder(tmp_path / "here"), load=lambda spec: images()), [part])
     finally:
         torch.set_num_threads(threads)
     for run in runs:
@@ -51,7 +55,7 @@ def test_a_fleet_is_dealt_out_and_each_part_is_as_trained_here(tmp_path, several
 def test_rows_steps_and_stops_pass_between_the_processes(tmp_path, several):
     heard, steps = [], []
 
-    class Progress(local.Quiet):
+    class Progress(Quiet):
         def step(self, members):
             steps.append(members[0].run_id)
 
@@ -94,13 +98,14 @@ def started(monkeypatch):
 
 def test_a_killed_process_is_said_and_its_fleet_goes_on_later(tmp_path, several, started):
     def on_row(header, row):
-        if row.kind == "epoch" and row.epoch == 1:
+        if row.kind == "epoch" and row.epoch == 1 and started[0].poll() is None:
             os.kill(started[0].pid, signal.SIGKILL)
 
     runs = [spec(method) for method in METHODS]
-    with pytest.raises(CreditscopeError, match="a training process ended by signal 9; what it had saved is kept"):
+    said = "a training process ended by signal 9; what it had saved is kept, go on with resume=True"
+    with pytest.raises(CreditscopeError, match=said):
         cs.train(runs, tmp_path, data=features(), on_row=on_row)
-    assert all(process.poll() is not None for process in started), "the others were called off"
+    assert all(process.poll() is not None for process in started), "the others came to their end"
     assert all(log.finished for log in cs.train(runs, tmp_path, data=features(), resume=True))
 
 
@@ -112,14 +117,17 @@ def test_ctrl_c_calls_every_process_off(tmp_path, several):
     runs = [spec(method) for method in METHODS]
     with pytest.raises(KeyboardInterrupt):
         cs.train(runs, tmp_path, data=features(), on_row=on_row)
+    planned = read_plan(tmp_path)
+    assert planned.processes == 2
+    assert [(len(fleet.runs), fleet.threads) for fleet in planned.fleets] == [(2, 1), (1, 1)]
     whole = cs.train(runs, tmp_path, data=features(), resume=True)
     assert all(log.finished and len(log.epochs) == 5 for log in whole)
+    assert not (tmp_path / PLAN_FILE).exists(), "all of it is done"
 
 
 def test_data_goes_through_a_file_as_it_is(tmp_path):
     for number, data in enumerate((features(), images())):
-        save_data(data, tmp_path / f"{number}.npz")
-        again = load_saved(tmp_path / f"{number}.npz", data.name, data.classes)
+        again = load_saved(save_data(data, tmp_path / f"{number}.npz"))
         assert again.spec == data.spec
         assert torch.equal(again.x_train, data.x_train)
         assert torch.equal(again.mean, data.mean)
@@ -130,10 +138,10 @@ def test_data_goes_through_a_file_as_it_is(tmp_path):
 )
 def test_the_calibration_decides(monkeypatch, tmp_path, cores, share, threads, count):
     """A clock that says 1 for the whole fleet and ``share`` for a part of it."""
-    monkeypatch.setattr(processes, "PROCESS_SECONDS", 0.0)
-    monkeypatch.setattr(processes, "FEW_STEPS", 0)
-    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda who: set(range(cores)))
+    monkeypatch.setattr(calibrate, "PROCESS_SECONDS", 0.0)
+    monkeypatch.setattr(calibrate, "FEW_STEPS", 0)
+    monkeypatch.setattr(calibrate.os, "sched_getaffinity", lambda who: set(range(cores)))
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    monkeypatch.setattr(processes, "step_seconds", lambda fleet: 1.0 if len(fleet.specs) == 3 else share)
-    assert processes.process_count(context(tmp_path), [[spec(method) for method in METHODS]]) == count
+    monkeypatch.setattr(calibrate, "step_seconds", lambda fleet: 1.0 if len(fleet.specs) == 3 else share)
+    assert process_count(context(tmp_path), [[spec(method) for method in METHODS]])[0] == count

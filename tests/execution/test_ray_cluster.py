@@ -15,7 +15,8 @@ from cases.faults import descendants, fleet_workers, hear_ctrl_c, record, wait_f
 from cases.sweeps import contents, ends, environment, sweep_command, sweep_here, write_tiny
 
 from creditscope.errors import BadInput
-from creditscope.execution.ray_cluster import RayFleets
+from creditscope.execution.ray_cluster import RayFleets, RaySettings
+from creditscope.execution.remote import RemoteContext
 
 pytestmark = pytest.mark.ray
 EPOCHS = 30  # long enough to be met while it trains
@@ -215,4 +216,9 @@ def test_a_cluster_without_what_is_asked_for_is_one_line(spec, tmp_path):
 def test_without_ray_the_install_line_is_given(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BadInput, match=r"Ray is not installed; pip install 'creditscope\[ray\]'"):
-        RayFleets().__enter__()
+        RayFleets(RaySettings(), RemoteContext({})).__enter__()
+
+
+def test_a_rule_that_is_a_python_object_stays_here():
+    with pytest.raises(BadInput, match="rules=: no other machine can be given a Python object"):
+        RayFleets(RaySettings(), RemoteContext({}, rules=(object(),))).__enter__()

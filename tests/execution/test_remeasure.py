@@ -6,7 +6,7 @@ import torch
 from cases.fleets import features, spec
 
 import creditscope as cs
-from creditscope.engine.checkpoint import encode_checkpoint
+from creditscope.engine.checkpoint import encode_checkpoint, read_checkpoint
 from creditscope.errors import BadFile, BadInput
 from creditscope.execution.remeasure import probe_checkpoint
 from creditscope.records import ProbeSpec, RunLog
@@ -66,3 +66,56 @@ def test_a_foreign_checkpoint(saved):
     saved.write_bytes(encode_checkpoint({"x": torch.zeros(1)}, {"epoch": "1"}))
     with pytest.raises(BadFile, match="its metadata holds no run spec"):
         again(saved)
+
+
+def test_a_checkpoint_or_a_log_of_another_run_is_refused(saved):
+    other = saved.with_name("bp-s1-00000000.safetensors")
+    other.write_bytes(saved.read_bytes())
+    other.with_suffix(".jsonl").write_bytes(saved.with_suffix(".jsonl").read_bytes())
+    with pytest.raises(BadFile, match="holds another run"):
+        again(other)
+    log = saved.with_suffix(".jsonl")
+    log.write_text(log.read_text().replace('"seed": 1', '"seed": 2'))
+    with pytest.raises(BadFile, match="holds another run than its name says"):
+        again(saved)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"), [({"epoch": "3", "step": "15"}, "the run has 2"), ({"step": "7"}, "names another step")]
+)
+def test_a_checkpoint_of_another_epoch_is_refused(saved, metadata, message):
+    tensors, held = read_checkpoint(saved)
+    saved.write_bytes(encode_checkpoint(tensors, held | metadata))
+    with pytest.raises(BadFile, match=message):
+        again(saved)
+
+
+def test_values_that_are_not_finite_are_refused(saved):
+    tensors, held = read_checkpoint(saved)
+    tensors["param/head.weight"][0, 0] = float("inf")
+    saved.write_bytes(encode_checkpoint(tensors, held))
+    with pytest.raises(BadFile, match=r"param/head\.weight is not finite, and the run did not diverge"):
+        again(saved)
+
+
+@pytest.mark.parametrize("lost", [2, 3])
+def test_a_log_that_lacks_a_row_is_refused(saved, lost):
+    log = saved.with_suffix(".jsonl")
+    lines = log.read_text().splitlines()
+    log.write_text("".join(line + "\n" for at, line in enumerate(lines) if at != lost))
+    before = log.read_bytes()
+    with pytest.raises(BadFile, match="rows up to epoch 2 are not one for each epoch"):
+        again(saved)
+    assert log.read_bytes() == before
+
+
+def test_a_run_that_has_not_ended_is_gone_on_with_first(saved):
+    log = saved.with_suffix(".jsonl")
+    log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:-1]))
+    with pytest.raises(BadFile, match=r"has not ended, .* go on with it first \(resume=True\)") as caught:
+        again(saved)
+    assert caught.value.with_flags.endswith("go on with it first (--resume)")
+
+
+def test_a_run_can_be_measured_again_and_again(saved):
+    assert again(saved).epoch == again(saved).epoch == 2

@@ -10,9 +10,11 @@ import pytest
 from cases.sweeps import contents, environment, sweep_here, tiny_runs, write_tiny
 
 from creditscope.errors import BadInput, CannotWrite
-from creditscope.execution.job import FleetJob, train_away
+from creditscope.execution.job import FleetJob
+from creditscope.execution.plan import survey
+from creditscope.execution.remote import RemoteContext, train_away
 from creditscope.execution.store import download, upload
-from creditscope.execution.sweep import fetch_done, plan_sweep
+from creditscope.execution.sweep import fetch_done
 
 pytestmark = pytest.mark.peers
 NOBODY = "http://127.0.0.1:9"
@@ -67,12 +69,14 @@ def names_of(runs):
 
 
 def test_finished_files_go_to_the_server_and_are_not_made_again(bucket, runs, tmp_path):
-    handed_back = train_away(FleetJob(1, tuple(runs), "synthetic", device="cpu", threads=1, store=bucket))
+    handed_back = train_away(
+        FleetJob(1, tuple(runs), threads=1), RemoteContext({"synthetic": "synthetic"}, device="cpu", store=bucket)
+    )
     assert handed_back.error is None
     assert keys() == names_of(runs)
     assert fetch_done(bucket, runs, tmp_path) == 4
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")} == handed_back.files
-    assert plan_sweep(runs, tmp_path, data={"synthetic": "synthetic"}, resume=True).jobs == ()
+    assert survey(tmp_path, runs, resume=True).plan(threads=1).jobs == ()
     assert fetch_done(bucket, runs, tmp_path) == 0
 
 

@@ -1,16 +1,17 @@
 """The store: finished files arrive whole, and what is there is not made again."""
 
 import sys
-from dataclasses import replace
 from importlib import import_module
 
 import pytest
 from cases.sweeps import contents, tiny_runs
 
 from creditscope.errors import BadInput, CannotWrite
-from creditscope.execution.job import FleetJob, train_away
+from creditscope.execution.job import FleetJob
+from creditscope.execution.plan import survey
+from creditscope.execution.remote import RemoteContext, train_away
 from creditscope.execution.store import download, upload
-from creditscope.execution.sweep import fetch_done, plan_sweep
+from creditscope.execution.sweep import fetch_done
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +21,8 @@ def runs(tmp_path_factory):
 
 def test_finished_files_go_to_the_store_and_are_not_made_again(runs, tmp_path):
     store = f"file://{tmp_path}/store"
-    job = FleetJob(1, tuple(runs), "synthetic", device="cpu", threads=1)
-    handed_back = train_away(replace(job, store=store)).files
+    remote = RemoteContext({"synthetic": "synthetic"}, device="cpu", store=store)
+    handed_back = train_away(FleetJob(1, tuple(runs), threads=1), remote).files
     names = {f"{run.run_id}{kind}" for run in runs for kind in (".jsonl", ".safetensors")}
     assert {path.name for path in (tmp_path / "store").iterdir()} == names
     assert set(handed_back) == {name for name in names if name.endswith(".jsonl")}
@@ -29,7 +30,7 @@ def test_finished_files_go_to_the_store_and_are_not_made_again(runs, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     assert fetch_done(store, runs, elsewhere) == 4
     assert contents(elsewhere) == contents(tmp_path / "store")
-    assert plan_sweep(runs, elsewhere, data={"synthetic": "synthetic"}, resume=True).jobs == ()
+    assert survey(elsewhere, runs, resume=True).plan(threads=1).jobs == ()
     assert fetch_done(store, runs, elsewhere) == 0
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from creditscope.errors import BadInput
-from creditscope.execution.pack import pack
+from creditscope.execution.plan import pack
 from creditscope.plans.presets import PRESETS, SEEDS, build_specs, preset
 from creditscope.records import DataSpec, parse_method
 
@@ -77,14 +77,14 @@ def test_methods_parse():
     [
         ({"methods": ["dfa-rsm"]}, r"did you mean 'dfa'"),
         ({"methods": ["bp@last9"]}, "run bp@last9 cannot be set up: .*wanted 0 to 4 blocks"),
-        ({"changes": {"lr": "nan"}}, "--set lr=nan: lr: Input should be a finite number"),
+        ({"changes": {"lr": "nan"}}, r"changes\['lr'\]='nan': lr: Input should be a finite number"),
         ({"changes": {"lr": float("inf")}}, "finite number"),
-        ({"changes": {"lr": "-1"}}, "--set lr=-1: lr: Input should be greater than 0"),
-        ({"changes": {"lr": "fast"}}, "--set lr=fast: lr: Input should be a valid number"),
-        ({"changes": {"wdith": "3"}}, "--set wdith: no such setting; did you mean 'width'"),
-        ({"changes": {"width.x": "3"}}, "--set width.x: no such setting"),
-        ({"changes": {"probe.m": "3"}}, "--set probe.m: no such setting; did you mean 'probe.n'"),
-        ({"changes": {"seed": "3"}}, "--set seed: no such setting"),
+        ({"changes": {"lr": "-1"}}, r"changes\['lr'\]='-1': lr: Input should be greater than 0"),
+        ({"changes": {"lr": "fast"}}, r"changes\['lr'\]='fast': lr: Input should be a valid number"),
+        ({"changes": {"wdith": "3"}}, r"changes\['wdith'\]: no such setting; did you mean 'width'"),
+        ({"changes": {"width.x": "3"}}, r"changes\['width.x'\]: no such setting"),
+        ({"changes": {"probe.m": "3"}}, r"changes\['probe.m'\]: no such setting; did you mean 'probe.n'"),
+        ({"changes": {"seed": "3"}}, r"changes\['seed'\]: no such setting"),
         ({"changes": {"width": "wide"}}, "cannot be set up: width: Input should be a valid integer"),
         ({"changes": {"width": "0"}}, "cannot be set up: width: .*greater than 0"),
         ({"changes": {"epochs": "-1"}}, "cannot be set up: epochs: .*greater than or equal to 0"),
@@ -96,6 +96,22 @@ def test_bad_settings_are_one_line(options, message):
     with pytest.raises(BadInput, match=message) as caught:
         build(**options)
     assert "\n" not in str(caught.value)
+    assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"changes": {"lr": "nan"}}, "--set lr=nan: lr: Input should be a finite number"),
+        ({"changes": {"lr": "-1"}}, "--set lr=-1: lr: Input should be greater than 0"),
+        ({"changes": {"wdith": "3"}}, "--set wdith: no such setting; did you mean 'width'"),
+        ({"changes": {"width": "wide"}}, "; correct --set or --rules"),
+    ],
+)
+def test_the_command_line_names_its_own_options(options, message):
+    with pytest.raises(BadInput) as caught:
+        build(**options)
+    assert message in caught.value.with_flags
 
 
 def test_an_unknown_preset():

@@ -52,7 +52,8 @@ def test_without_resume_a_full_folder_is_refused(made):
     folder, _ = made
     result = CliRunner().invoke(app, ["reproduce", "demo", "--out", str(folder)])
     assert result.exit_code != 0
-    assert "--resume" in str(result.exception)
+    assert "pass resume=True to go on" in str(result.exception)
+    assert "pass --resume to go on" in result.exception.with_flags
 
 
 def test_the_partial_audit_uses_three_numbers_an_epoch_and_a_bare_baseline(made):

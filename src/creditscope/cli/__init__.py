@@ -42,7 +42,7 @@ def main() -> None:
     try:
         app()
     except CreditscopeError as error:
-        _fail(str(error))
+        _fail(error.with_flags)
     except OSError as error:
         name = Path(os.fsdecode(error.filename)).name if error.filename is not None else "a file"
         _fail(f"{name}: {error.strerror or error}; check the path and its permissions")

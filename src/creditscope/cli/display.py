@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -19,15 +19,22 @@ from creditscope.records.table import Table
 
 if TYPE_CHECKING:
     from creditscope.engine.loop import OnRow
+    from creditscope.execution.job import Ended
+    from creditscope.execution.plan import Plan
 
 _DOING = {"train": "training", "measure": "measuring", "probe": "probing"}
 
 
 class TrainDisplay:
-    """A live bar over all optimiser steps: which fleet, which epoch, what is being done."""
+    """A live bar over all optimiser steps: which fleet, which epoch, what is being done.
 
-    def __init__(self) -> None:
-        console = Console(stderr=True)
+    Args:
+        on_plan: Hears the plan before anything is trained.
+    """
+
+    def __init__(self, on_plan: "Callable[[Plan], None]" = lambda plan: None) -> None:
+        self._on_plan = on_plan
+        self._console = console = Console(stderr=True)
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -39,7 +46,7 @@ class TrainDisplay:
             disable=not console.is_terminal,  # a log file wants what went wrong, not a bar
         )
         self._task = self._progress.add_task("loading", total=None)
-        self._fleets = 0
+        self._fleets, self._ended, self._counted = 0, 0, 0
         self._seen: list[str] = []
 
     def __enter__(self) -> Self:
@@ -51,12 +58,13 @@ class TrainDisplay:
     ) -> None:
         self._progress.stop()
 
-    def plan(self, fleets: Sequence[Sequence[RunSpec]], total_runs: int) -> None:
+    def plan(self, plan: "Plan") -> None:
         """Set the bar's length."""
-        self._fleets = len(fleets)
-        steps = sum(_steps(fleet[0]) for fleet in fleets)
-        runs = sum(len(fleet) for fleet in fleets)
-        text = f"{runs} of {total_runs} runs in {self._fleets} fleet(s)" if runs else "nothing left to train"
+        self._on_plan(plan)
+        self._fleets = len(plan.jobs)
+        steps = sum(_steps(job.specs[0]) for job in plan.jobs)
+        runs = sum(len(job.specs) for job in plan.jobs)
+        text = f"{runs} of {len(plan.runs)} runs in {self._fleets} fleet(s)" if runs else "nothing left to train"
         self._progress.update(self._task, total=steps, description=text)
 
     def stage(self, members: Sequence[RunSpec], epoch: int, doing: str) -> None:
@@ -92,7 +100,31 @@ class TrainDisplay:
 
     def step(self, members: Sequence[RunSpec]) -> None:
         """Move the bar."""
+        self._counted += 1
         self._progress.advance(self._task)
+
+    def ended(self, ended: "Ended") -> None:
+        """A fleet ended: say how where there are several, and where no bar shows it."""
+        job, outcome = ended
+        for note in outcome.notes:
+            self.note(note)
+        if outcome.out_of_memory:
+            halved = not job.begun and len(job.specs) > 1
+            self._fleets += halved
+            what = "; it is halved" if halved else ""
+            self.note(f"fleet {job.number} of {len(job.specs)} runs did not fit into the memory{what}")
+            return
+        self._ended += 1
+        if outcome.error is not None:
+            if self._fleets > 1:
+                self.note(f"fleet {job.number} failed: {outcome.error.with_flags}")
+            return
+        if not self._counted:  # its steps were made elsewhere
+            self._progress.advance(self._task, _steps(job.specs[0]))
+        text = f"{self._ended} of {self._fleets} fleets ended"
+        self._progress.update(self._task, description=text)
+        if self._fleets > 1 and not self._console.is_terminal:
+            self.note(f"{text}: fleet {job.number}, {len(job.specs)} runs finished")
 
 
 def _steps(spec: RunSpec) -> int:

@@ -65,7 +65,7 @@ def train(
     from creditscope.data import load_data
     from creditscope.errors import BadInput
     from creditscope.execution.local import train as train_specs
-    from creditscope.execution.pack import pack
+    from creditscope.execution.plan import pack
     from creditscope.integrations.sink import log_to as open_sinks
     from creditscope.integrations.sink import sink_names
     from creditscope.plans.presets import build_specs

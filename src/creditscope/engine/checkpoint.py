@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.optim import Stack
 from creditscope.engine.state import State
+from creditscope.engine.step import dtype_of
 from creditscope.errors import BadFile, CannotWrite
-from creditscope.records import write_atomic
+from creditscope.records import RunSpec, write_atomic
+from creditscope.records.log import explain
 
 _PREVIOUS = ".previous"
 _CHECKSUM = "sha256"
@@ -141,11 +144,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         metadata = dict(file.metadata() or {})
     wanted = metadata.pop(_CHECKSUM, None)
     if wanted is None:
-        raise BadFile(f"{path.name}: a checkpoint without a checksum, not of ours; delete it to start the run again")
+        raise _unfit(path, "a checkpoint without a checksum, not of ours")
     if wanted != _checksum(tensors, metadata):
-        raise BadFile(
-            f"{path.name}: damaged, its checksum is not that of its content; delete it to start the run again"
-        )
+        raise _unfit(path, "damaged, its checksum is not that of its content")
     return tensors, metadata
 
 
@@ -155,9 +156,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError, ValueError) as error:
-        raise BadFile(
-            f"{path.name}: not a readable checkpoint ({_short(error)}); delete it to start the run again"
-        ) from None
+        raise _unfit(path, f"not a readable checkpoint ({_short(error)})") from None
 
 
 def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
@@ -200,7 +199,9 @@ def restore(fleet: Fleet, folder: Path) -> int:
     epoch = max(common)
     for run, found in enumerate(saved):
         file = found[epoch]
-        load_run(fleet, run, read_checkpoint(file)[0])
+        tensors, metadata = read_checkpoint(file)
+        load_run(fleet, run, tensors)
+        check_owner(file, metadata, fleet.specs[run])
         path = checkpoint_path(folder, fleet.specs[run].run_id)
         if file == path:
             _previous(path).unlink(missing_ok=True)
@@ -231,8 +232,64 @@ def saved_epoch(path: Path, metadata: dict[str, str]) -> int:
     """The epoch that a checkpoint's metadata names."""
     text = metadata.get("epoch", "")
     if not text.isdecimal() or len(text) > _EPOCH_DIGITS:
-        raise BadFile(f"{path.name}: its metadata names no epoch; delete it to start the run again")
+        raise _unfit(path, "its metadata names no epoch")
     return int(text)
+
+
+def saved_spec(path: Path, metadata: dict[str, str]) -> RunSpec:
+    """The run that a checkpoint's metadata names."""
+    try:
+        return RunSpec.model_validate_json(metadata.get("spec", ""))
+    except ValidationError as error:
+        why = f"{path.name}: its metadata holds no run spec ({explain(error)})"
+        raise BadFile(f"{why}; is it of creditscope?", why=why) from None
+
+
+def check_owner(path: Path, metadata: dict[str, str], spec: RunSpec) -> int:
+    """The epoch of a checkpoint, which must be of this run, at an epoch of its plan.
+
+    Args:
+        path: The file.
+        metadata: As ``read_checkpoint`` gave it.
+        spec: The run that is wanted.
+    """
+    saved = saved_spec(path, metadata)
+    if (saved.seed, saved.cell_key) != (spec.seed, spec.cell_key):
+        raise _unfit(path, f"it is of another run ({saved.run_id}) than its name says")
+    epoch, planned = saved_epoch(path, metadata), spec.epochs or 0
+    if epoch > planned:
+        raise _unfit(path, f"it is of epoch {epoch}, and the run has {planned}")
+    trained = spec.data.n_train if spec.data is not None else None
+    step = epoch * ((trained or 0) // (spec.batch or 1))
+    if trained is not None and metadata.get("step") != str(step):
+        raise _unfit(path, f"it is of epoch {epoch}, which is step {step}, and names another step")
+    return epoch
+
+
+def check_values(path: Path, tensors: Mapping[str, Tensor], spec: RunSpec, went_on: bool) -> None:
+    """Refuse a checkpoint whose parameters are of another dtype than the run's, or not finite without a reason.
+
+    Args:
+        path: The file.
+        tensors: As ``read_checkpoint`` gave them.
+        spec: The run.
+        went_on: Whether the run ended early, as diverged or stopped, and its fleet went on.
+    """
+    for name, tensor in tensors.items():
+        kind, _, of = name.partition("/")
+        if kind not in ("param", "init") or not tensor.is_floating_point():
+            continue
+        if tensor.dtype != dtype_of(spec):
+            raise _unfit(path, f"{name} is of {tensor.dtype}, and the run trains in {spec.dtype}")
+        # A model may begin with an infinite mask.
+        began = tensors.get(f"init/{of}", tensor)
+        if not went_on and kind == "param" and bool((began.isfinite() & ~tensor.isfinite()).any()):
+            raise _unfit(path, f"{name} is not finite, and the run did not diverge")
+
+
+def _unfit(path: Path, why: str) -> BadFile:
+    """What cannot be gone on from; whoever resumes sets it aside, and says ``why`` alone."""
+    return BadFile(f"{path.name}: {why}; delete it to start the run again", why=f"{path.name}: {why}")
 
 
 def _previous(path: Path) -> Path:

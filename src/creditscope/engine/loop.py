@@ -105,6 +105,7 @@ class FleetLoop:
         start = restore(fleet, self.folder) if resume else 0
         if resume:
             self._reopen_logs(start)
+        self._open_logs()
         boundary, loss = None, None
         try:
             for epoch in range(start, epochs + 1):
@@ -163,6 +164,12 @@ class FleetLoop:
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
+
+    def _open_logs(self) -> None:
+        """Write every header before the first step: it says how the fleet is trained, which a resume must repeat."""
+        for writer, header in zip(self.writers, self.headers, strict=True):
+            if not writer.path.exists():
+                writer.create(header)
 
     def _reopen_logs(self, epoch: int) -> None:
         """Bring every log back to the checkpoint's epoch; a run that ended by then stays ended.
@@ -227,10 +234,8 @@ class FleetLoop:
 
     def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor) -> bool:
         """Write down a run's epoch; says whether the expensive set was measured for it."""
-        writer, header = self.writers[run], self.headers[run]
+        header = self.headers[run]
         epoch, epochs = state.epoch, self.fleet.spec.epochs or 0
-        if not writer.path.exists():
-            writer.create(header)
         broken = _nonfinite(row)
         reason = self._write(run, row)
         dear = not broken and is_expensive(epoch, epochs, expensive_epochs(header.spec))

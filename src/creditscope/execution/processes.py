@@ -5,62 +5,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-import torch
-
-from creditscope.engine.estimate import step_seconds
-from creditscope.errors import CreditscopeError
-from creditscope.execution.choose import FEW_STEPS
-from creditscope.execution.turns import TrainContext
-from creditscope.execution.worker import WorkerJob, save_data
+from creditscope.errors import CreditscopeError, argument
+from creditscope.execution.context import TrainContext
+from creditscope.execution.job import Ended, FleetJob, Outcome
+from creditscope.execution.worker import SavedData, WorkerJob, save_data
 from creditscope.records import RunSpec
 
 # After Ctrl-C a process saves what it has; one that does not come back is ended.
 PATIENCE_SECONDS = 30.0
-# Seconds of training from which further processes are worth starting: each needs a few to begin.
-PROCESS_SECONDS = 20.0
-
-
-def process_count(context: TrainContext, fleets: Sequence[Sequence[RunSpec]]) -> int:
-    """How many processes train these fleets of our own models fastest on this machine's cores; 1: this one alone.
-
-    One stack on all threads is timed against a share of it on one thread, neither of them traced: that takes seconds,
-    and as much from both. Fleets that were begun by several processes go on in as many.
-
-    Args:
-        context: Where they would be trained.
-        fleets: Their runs.
-    """
-    cores = len(os.sched_getaffinity(0))
-    begun = [context.begun(members) for members in fleets]
-    if cores == 1 or not fleets:
-        return 1
-    if any(header is not None and header.threads == 1 for header in begun):
-        return min(cores, len(fleets))
-    new = [members for members, header in zip(fleets, begun, strict=True) if header is None]
-    if not new or torch.get_num_threads() == 1:  # who asked for one thread has other plans for the cores
-        return 1
-    members = max(new, key=len)
-    count = min(cores, len(members))
-    whole = context.build(members, traced=False)
-    if count == 1 or whole.planned_steps < FEW_STEPS:
-        return 1
-    together = step_seconds(whole)
-    if together * whole.planned_steps < PROCESS_SECONDS:
-        return 1
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        share = step_seconds(context.build(members[::count], traced=False))
-    finally:
-        torch.set_num_threads(threads)
-    return count if share < together else 1
 
 
 class WorkerProcess:
@@ -81,102 +41,117 @@ class WorkerProcess:
             start_new_session=True,  # Ctrl-C comes from the parent alone, once
         )
         theirs.close()
-        self.members: tuple[RunSpec, ...] = ()
+        self.job: FleetJob | None = None
 
-    def take(self, order: WorkerJob) -> None:
+    def take(self, asked: WorkerJob) -> None:
         """Begin a fleet."""
-        self.members = order.members
-        self.pipe.send(order)
+        self.job = asked.job
+        self.pipe.send(asked)
 
     def stop(self, how: signal.Signals) -> None:
         """Send a signal, if it is still there to get it."""
         with suppress(ProcessLookupError):
             self.process.send_signal(how)
 
+    def died(self) -> Outcome:
+        """Why it is no longer there."""
+        code = self.process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        said = f"a training process ended by {how}; what it had saved is kept, go on with "
+        return Outcome(error=CreditscopeError(said, argument("resume", True)))
 
-def train_in_processes(
-    fleets: Sequence[Sequence[RunSpec]], count: int, context: TrainContext, keeps: Sequence[int]
-) -> None:
-    """Train fleets of our own models on this machine's cores, a fleet a process at a time.
+
+class Processes:
+    """Trains fleets of our own models on this machine's cores, a fleet a process at a time.
 
     Args:
-        fleets: Their runs.
-        count: How many processes.
         context: Where and with what; rows and progress are heard in this process.
+        count: How many processes.
         keeps: Open files that the processes share.
     """
-    workers: dict[Connection, WorkerProcess] = {}
-    with tempfile.TemporaryDirectory(prefix="creditscope-") as temporary:
-        saved: dict[str, Path] = {}
 
-        def order(members: Sequence[RunSpec]) -> WorkerJob:
-            data = context.load(members[0])
-            if data.name not in saved:
-                saved[data.name] = Path(temporary) / f"{len(saved)}.npz"
-                save_data(data, saved[data.name])
-            return WorkerJob(tuple(members), context.folder, saved[data.name], data.name, data.classes, context.resume)
+    keeps_files = True
 
+    def __init__(self, context: TrainContext, count: int, keeps: Sequence[int]) -> None:
+        self._context = context
+        self._count = count
+        self._keeps = keeps
+        self._workers: dict[Connection, WorkerProcess] = {}
+        self._saved: dict[str, SavedData] = {}
+
+    def __enter__(self) -> Self:
+        self._temporary = tempfile.TemporaryDirectory(prefix="creditscope-")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        workers = list(self._workers.values())
+        if kind is not None:  # each saves its last whole epoch, as it would alone
+            for worker in workers:
+                worker.stop(signal.SIGINT)
+        for worker in workers:
+            with suppress(OSError):  # what it still has to say is not waited for
+                worker.pipe.close()
+        for worker in workers:
+            try:
+                worker.process.wait(PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.stop(signal.SIGKILL)
+                worker.process.wait()
+        self._temporary.cleanup()
+
+    def takes(self, job: FleetJob) -> bool:
+        """Whether a process is idle, or one more may be started."""
+        return sum(worker.job is not None for worker in self._workers.values()) < self._count
+
+    def submit(self, job: FleetJob) -> None:
+        """Hand a job to an idle process, or to a new one."""
+        context = self._context
+        idle = (worker for worker in self._workers.values() if worker.job is None and worker.process.poll() is None)
+        worker = next(idle, None)
+        if worker is None:
+            worker = WorkerProcess(self._keeps)
+            self._workers[worker.pipe] = worker
+        worker.take(WorkerJob(job, self._data(job.specs[0]), context.folder, context.resume, context.rules))
+
+    def next_end(self) -> Ended:
+        """Hear what the processes say until a fleet ends."""
+        while True:
+            for pipe in wait([pipe for pipe, worker in self._workers.items() if worker.job is not None]):
+                assert isinstance(pipe, Connection)
+                worker = self._workers[pipe]
+                outcome = self._hear(worker)
+                if outcome is not None:
+                    assert worker.job is not None
+                    job, worker.job = worker.job, None
+                    return Ended(job, outcome)
+
+    def _hear(self, worker: WorkerProcess) -> Outcome | None:
+        """Take one message of a process; how its fleet ended, when it did."""
+        assert worker.job is not None
         try:
-            waiting = deque(order(members) for members in fleets)
-            for _ in range(min(count, len(waiting))):
-                worker = WorkerProcess(keeps)
-                workers[worker.pipe] = worker
-                worker.take(waiting.popleft())
-            while workers:
-                for pipe in wait(list(workers)):
-                    assert isinstance(pipe, Connection)
-                    if not _hear(workers[pipe], context):
-                        continue
-                    if waiting:
-                        workers[pipe].take(waiting.popleft())
-                    else:
-                        pipe.close()
-                        workers.pop(pipe).process.wait()
-        except BaseException:
-            _call_off(list(workers.values()))
-            raise
+            kind, *told = worker.pipe.recv()
+        except (EOFError, ConnectionError):
+            self._workers.pop(worker.pipe).pipe.close()
+            return worker.died()
+        if kind == "step":
+            self._context.progress.step(worker.job.specs)
+        elif kind == "stage":
+            self._context.progress.stage(worker.job.specs, *told)
+        elif kind == "note":
+            self._context.progress.note(*told)
+        elif kind == "row":
+            answer = self._context.on_row(*told)
+            with suppress(ConnectionError):  # if it has died, the next message says so
+                worker.pipe.send(answer)
+        elif kind == "bug":
+            raise told[0]
+        return told[0] if kind == "ended" else None
 
-
-def _hear(worker: WorkerProcess, context: TrainContext) -> bool:
-    """Take one message of a process; whether its fleet is done."""
-    try:
-        kind, *told = worker.pipe.recv()
-    except (EOFError, ConnectionError):
-        raise _ended(worker) from None
-    if kind == "step":
-        context.progress.step(worker.members)
-    elif kind == "stage":
-        context.progress.stage(worker.members, *told)
-    elif kind == "row":
-        answer = context.on_row(*told)
-        try:
-            worker.pipe.send(answer)
-        except ConnectionError:
-            raise _ended(worker) from None
-    elif kind == "note":
-        context.note(*told)
-    elif kind == "failed":
-        raise told[0]
-    return bool(kind == "done")
-
-
-def _ended(worker: WorkerProcess) -> CreditscopeError:
-    """Why a process is no longer there."""
-    code = worker.process.wait()
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return CreditscopeError(f"a training process ended by {how}; what it had saved is kept, go on with --resume")
-
-
-def _call_off(workers: Sequence[WorkerProcess]) -> None:
-    """Stop every process: each saves its last whole epoch, as it would alone."""
-    for worker in workers:
-        worker.stop(signal.SIGINT)
-    for worker in workers:
-        with suppress(OSError):  # what it still has to say is not waited for
-            worker.pipe.close()
-    for worker in workers:
-        try:
-            worker.process.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            worker.stop(signal.SIGKILL)
-            worker.process.wait()
+    def _data(self, spec: RunSpec) -> SavedData:
+        data = self._context.load(spec)
+        if data.name not in self._saved:
+            path = Path(self._temporary.name) / f"{len(self._saved)}.npz"
+            self._saved[data.name] = save_data(data, path)
+        return self._saved[data.name]

@@ -3,12 +3,15 @@
 import os
 import signal
 import socket
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
-from creditscope.errors import BadInput, NotMeasured
-from creditscope.execution.job import FleetJob, Outcome, train_away
+from creditscope.errors import BadInput, CreditscopeError, argument
+from creditscope.execution.job import Ended, FleetJob, Outcome
+from creditscope.execution.remote import RemoteContext, train_away
 
 # Ray asks nobody before it reports usage; a node that falls silent is noticed only when somebody pings.
 _SETTINGS = {
@@ -20,60 +23,87 @@ _SETTINGS = {
 _STORE_BYTES = 256 * 2**20
 
 
-@dataclass
-class RayFleets:
-    """Trains fleets as Ray tasks; a task whose worker or node dies is run again by Ray.
+@dataclass(frozen=True)
+class RaySettings:
+    """A Ray cluster, and what a fleet asks of it.
 
     Args:
         address: A running cluster, as ``ray.init`` takes it; None: a Ray of our own on this machine.
         cpus: Cores a fleet asks for.
         gpus: GPUs a fleet asks for; None: one where the cluster has any and the device allows it.
-        device: ``auto``, ``cpu`` or ``cuda``.
         retries: How often Ray runs a fleet again whose worker died.
+        store: Where finished files are uploaded to, as fsspec names it; None: they are handed back.
+        scratch: A folder that every machine sees, where a fleet whose worker was lost goes on; None: it begins again.
     """
 
     address: str | None = None
-    cpus: float = 1
+    cpus: int = 1
     gpus: float | None = None
-    device: str = "auto"
     retries: int = 3
-    keeps_files: bool = False
-    _ray: ModuleType | None = None
-    _task: Any = None
-    _jobs: dict[Any, FleetJob] = field(default_factory=dict)
+    store: str | None = None
+    scratch: Path | None = None
+
+
+class RayFleets:
+    """Trains fleets as Ray tasks; a task whose worker or node dies is run again by Ray.
+
+    Args:
+        settings: The cluster.
+        remote: Where and with what.
+        on_slots: Hears how many fleets the cluster holds at once, when it is known.
+    """
+
+    keeps_files = False
+
+    def __init__(
+        self, settings: RaySettings, remote: RemoteContext, on_slots: Callable[[int], None] = lambda slots: None
+    ) -> None:
+        self._settings = settings
+        self._remote = remote
+        self._on_slots = on_slots
+        self._gpus: float = 0
+        self._ray: ModuleType | None = None
+        self._task: Any = None
+        self._jobs: dict[Any, FleetJob] = {}
 
     def __enter__(self) -> Self:
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
+        settings, device = self._settings, self._remote.device
+        if not all(isinstance(rule, str) for rule in self._remote.rules):
+            raise BadInput(argument("rules"), ": no other machine can be given a Python object; name it as module:Name")
         ray = _import_ray()
-        _require_listener(self.address)
+        _require_listener(settings.address)
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        local = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if self.address is None else {}
+        local = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if settings.address is None else {}
         try:
-            ray.init(self.address or "local", log_to_driver=False, logging_level="ERROR", **local)
+            ray.init(settings.address or "local", log_to_driver=False, logging_level="ERROR", **local)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             cause = (str(error).splitlines() or [type(error).__name__])[0][:160]
-            raise BadInput(
-                f"--address {self.address or 'local'}: no Ray there that lets us in ({cause}); see docs/slurm.md"
-            ) from None
+            said = f": no Ray there that lets us in ({cause}); see docs/slurm.md"
+            raise BadInput(argument("address", settings.address or "local"), said) from None
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray puts its own on SIGTERM; ours leaves by the same door as Ctrl-C
         self._ray = ray
         there = ray.cluster_resources()
-        if self.gpus is None:
-            self.gpus = 1 if self.device != "cpu" and there.get("GPU", 0) >= 1 else 0
-        if self.device == "cuda" and not self.gpus:
-            raise BadInput("--device cuda: this Ray cluster has no GPU; use --device cpu or auto")
-        if there.get("CPU", 0) < self.cpus:
-            raise BadInput(f"--cpus {self.cpus:g}: this Ray cluster has {there.get('CPU', 0):g} cores; ask for fewer")
+        self._gpus = settings.gpus or 0
+        if settings.gpus is None and device != "cpu" and there.get("GPU", 0) >= 1:
+            self._gpus = 1
+        if device == "cuda" and not self._gpus:
+            advice = (argument("device", "cpu"), " or auto")
+            raise BadInput(argument("device", device), ": this Ray cluster has no GPU; use ", *advice)
+        if there.get("CPU", 0) < settings.cpus:
+            said = f": this Ray cluster has {there.get('CPU', 0):g} cores; ask for fewer"
+            raise BadInput(argument("cpus", settings.cpus), said)
         # Once for all fleets: Ray keeps a copy of every function it is given, and makes a class for every options().
         self._task = ray.remote(train_away).options(
             name="creditscope fleet",
-            num_cpus=self.cpus,
-            num_gpus=self.gpus,
-            max_retries=self.retries,
+            num_cpus=settings.cpus,
+            num_gpus=self._gpus,
+            max_retries=settings.retries,
             retry_exceptions=False,
         )
+        self._on_slots(self.slots)
         return self
 
     def __exit__(
@@ -86,25 +116,23 @@ class RayFleets:
         self._jobs.clear()
         self._ray.shutdown()
 
-    @property
-    def window(self) -> int:
-        """How many jobs to hand over at once: enough that no core waits for the driver, also when machines join."""
-        return max(1, 2 * self.slots)
+    def takes(self, job: FleetJob) -> bool:
+        """Whether to hand over one more: enough that no core waits for the driver, also when machines join."""
+        return len(self._jobs) < max(1, 2 * self.slots)
 
     @property
     def slots(self) -> int:
         """How many fleets the cluster holds at once now."""
-        if self._ray is None:
-            raise NotMeasured("the cluster is not known before Ray is started")
+        assert self._ray is not None
         there = self._ray.cluster_resources()
-        by_cores = there.get("CPU", 0) // self.cpus
-        return int(min(by_cores, there.get("GPU", 0) // self.gpus) if self.gpus else by_cores)
+        by_cores = there.get("CPU", 0) // self._settings.cpus
+        return int(min(by_cores, there.get("GPU", 0) // self._gpus) if self._gpus else by_cores)
 
     def submit(self, job: FleetJob) -> None:
         """Hand a job to Ray."""
-        self._jobs[self._task.remote(job)] = job
+        self._jobs[self._task.remote(job, self._remote)] = job
 
-    def result(self) -> tuple[FleetJob, Outcome]:
+    def next_end(self) -> Ended:
         """Wait until one fleet ends."""
         ray = self._ray
         assert ray is not None
@@ -112,19 +140,23 @@ class RayFleets:
         ref = ready[0]
         job = self._jobs.pop(ref)
         try:
-            return job, ray.get(ref)
+            return Ended(job, ray.get(ref))
         except ray.exceptions.OutOfMemoryError:
-            return job, Outcome(out_of_memory=True)
+            return Ended(job, Outcome(out_of_memory=True))
         except ray.exceptions.WorkerCrashedError:
             # The system ends a process that takes too much memory without a word; a smaller fleet may live.
-            died = f"the worker of fleet {job.number} died {self.retries + 1} times"
-            if len(job.specs) == 1:
-                return job, Outcome(error=f"{died} on {job.run_ids[0]}; see Ray's logs on that machine")
-            return job, Outcome(out_of_memory=True, notes=(died,))
+            died = f"the worker of fleet {job.number} died {self._settings.retries + 1} times"
+            if len(job.specs) > 1:
+                return Ended(job, Outcome(out_of_memory=True, notes=(died,)))
+            return _failed(job, f"{died} on {job.run_ids[0]}; see Ray's logs on that machine")
         except ray.exceptions.RayError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             why = lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]
-            return job, Outcome(error=f"fleet {job.number} ({job.run_ids[0]}, …) failed on its worker: {why[:200]}")
+            return _failed(job, f"fleet {job.number} ({job.run_ids[0]}, …) failed on its worker: {why[:200]}")
+
+
+def _failed(job: FleetJob, why: str) -> Ended:
+    return Ended(job, Outcome(error=CreditscopeError(why)))
 
 
 def _require_listener(address: str | None) -> None:
@@ -136,7 +168,7 @@ def _require_listener(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
     except (OSError, OverflowError) as error:
         cause = getattr(error, "strerror", None) or error
-        raise BadInput(f"--address {address}: no Ray there ({cause}); see docs/slurm.md") from None
+        raise BadInput(argument("address", address), f": no Ray there ({cause}); see docs/slurm.md") from None
 
 
 def _import_ray() -> ModuleType:
@@ -144,6 +176,6 @@ def _import_ray() -> ModuleType:
         import ray
         import ray.exceptions
     except ImportError:
-        raise BadInput("--on ray: Ray is not installed; pip install 'creditscope[ray]'") from None
+        raise BadInput(argument("on", "ray"), ": Ray is not installed; pip install 'creditscope[ray]'") from None
     module: ModuleType = ray
     return module

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from creditscope.data import load_data
-from creditscope.engine.checkpoint import load_run, read_checkpoint, saved_epoch
+from creditscope.engine.checkpoint import check_owner, check_values, load_run, read_checkpoint, saved_spec
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import Factory, default_model
-from creditscope.errors import BadFile, BadInput
-from creditscope.execution.local import pick_device
+from creditscope.errors import BadFile, BadInput, argument
+from creditscope.execution.context import pick_device
+from creditscope.execution.folder import own_log
+from creditscope.execution.repair import check_rows, ended_early
 from creditscope.probes.expensive import measure_expensive
-from creditscope.records import LogWriter, ProbeRow, RunSpec
-from creditscope.records.log import explain
+from creditscope.records import LogWriter, ProbeRow, RunLog, RunSpec
 
 
 def probe_checkpoint(
@@ -37,23 +36,18 @@ def probe_checkpoint(
         model: Builds the model of a run that was trained on one of the user's own.
     """
     tensors, metadata = read_checkpoint(path)
-    try:
-        spec = RunSpec.model_validate_json(metadata.get("spec", ""))
-    except ValidationError as error:
-        raise BadFile(
-            f"{path.name}: its metadata holds no run spec ({explain(error)}); is it of creditscope?"
-        ) from None
-    log = path.with_suffix(".jsonl")
-    if not log.exists():
-        raise BadFile(f"{log.name} is missing beside the checkpoint; put the run's log there")
+    spec = saved_spec(path, metadata)
+    log = _ended_log(path, spec)
     if spec.data is None or spec.probe is None:
         raise BadFile(f"{path.name}: its spec names no data or no probe; only runs of our engine can be measured again")
+    epoch = check_owner(path, metadata, spec)
+    check_values(path, tensors, spec, ended_early(log, epoch))
+    where = pick_device(device)
     dataset = load_data(data or spec.data.name, data_dir)
     if (dataset.spec.hash_train, dataset.spec.hash_test) != (spec.data.hash_train, spec.data.hash_test):
         raise BadInput(f"data {dataset.name!r} is not what this run was trained on (its content hash differs)")
-    fleet = Fleet([spec], dataset, model or default_model, pick_device(device))
+    fleet = Fleet([spec], dataset, model or default_model, where)
     load_run(fleet, 0, tensors)
-    epoch = saved_epoch(path, metadata)
     fleet.optimiser.set_steps(epoch * fleet.steps_per_epoch)
     row = measure_expensive(
         fleet.snapshot(0, epoch),
@@ -61,5 +55,20 @@ def probe_checkpoint(
         spec.probe.directions if directions is None else directions,
         keep_draws=True,
     )
-    LogWriter(log).append(row)
+    LogWriter(path.with_suffix(".jsonl")).append(row)
     return row
+
+
+def _ended_log(path: Path, spec: RunSpec) -> RunLog:
+    """The log beside a checkpoint, which must be of the same run, ended and whole."""
+    beside = path.with_suffix(".jsonl")
+    if not beside.exists():
+        raise BadFile(f"{beside.name} is missing beside the checkpoint; put the run's log there")
+    if spec.run_id != path.stem:
+        raise BadFile(f"{path.name} holds another run ({spec.run_id}) than its name says; name files as they were")
+    log = own_log(beside, spec)
+    if log.end is None:
+        said = f"{log.name}: the run has not ended, and a row more would stand in its way; go on with it first ("
+        raise BadFile(said, argument("resume", True), ")")
+    check_rows(log, log.end.epoch)
+    return log

@@ -1,134 +1,115 @@
-"""Run a sweep: which runs are still to be done, in which fleets, done by whom; finished runs are never done again."""
+"""Train a sweep: the runs that a spec file stands for, here or on a Ray cluster. Finished runs are never done again."""
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from creditscope.engine.memory import split
-from creditscope.errors import BadFile, CannotWrite, CreditscopeError
-from creditscope.execution.job import FleetJob, Outcome, is_out_of_memory, train_job
-from creditscope.execution.local import PlanProgress, hold, open_folder
-from creditscope.execution.pack import existing_logs, plan_fleets
+import torch
+
+from creditscope.data.dataset import Dataset
+from creditscope.engine.estimate import estimate
+from creditscope.engine.fleet import Fleet
+from creditscope.engine.loop import OnRow
+from creditscope.engine.start import default_model
+from creditscope.errors import BadInput, argument
+from creditscope.execution.context import Quiet, RunProgress, TrainContext, load_named, pick_device, unheard
+from creditscope.execution.folder import hold, open_folder
+from creditscope.execution.local import local_limits, train_here
+from creditscope.execution.plan import Limits, Plan, survey
+from creditscope.execution.ray_cluster import RayFleets, RaySettings
+from creditscope.execution.remote import RemoteContext
+from creditscope.execution.run import run
 from creditscope.execution.store import download
-from creditscope.records import RunLog, RunSpec, write_atomic
-
-SWEEP_LOCK = ".sweep.lock"
-OnFleet = Callable[[FleetJob, Outcome], None]
+from creditscope.plans.grid import expand
+from creditscope.plans.spec_file import spec_of
+from creditscope.records import RunLog, RunSpec
 
 
 @dataclass(frozen=True)
-class SweepPlan:
-    """What a sweep will do.
+class SweepRuns:
+    """The runs of a sweep, and where their data comes from.
 
     Args:
-        runs: Every run asked for.
-        done: Ids of those that ended before: they are left alone.
-        jobs: The fleets to be trained.
+        runs: Every run, each once.
+        remote: What loads their data, here and on other machines.
     """
 
     runs: tuple[RunSpec, ...]
-    done: frozenset[str]
-    jobs: tuple[FleetJob, ...]
+    remote: RemoteContext
 
 
-class Executor(Protocol):
-    """Who trains the fleets."""
-
-    keeps_files: bool
-    """Whether files are left in the output folder by the work itself; if not, each outcome carries them."""
-
-    @property
-    def window(self) -> int:
-        """How many jobs it takes at once."""
-
-    def submit(self, job: FleetJob) -> None:
-        """Take a job."""
-
-    def result(self) -> tuple[FleetJob, Outcome]:
-        """Wait until a job ends, and hand its outcome over."""
-
-
-@dataclass
-class InProcess:
-    """Trains one fleet after another in this process, its logs growing in the output folder.
+def sweep_runs(spec: Path | str | Mapping[str, Any], data_dir: Path | None = None) -> SweepRuns:
+    """The runs that a sweep spec stands for; their data is read.
 
     Args:
-        folder: The output folder.
-        progress: Hears what is going on.
+        spec: Path of a YAML file, or a mapping with its keys.
+        data_dir: Folder of data that is not bundled; None: as ``CREDITSCOPE_DATA`` says.
     """
-
-    folder: Path
-    progress: PlanProgress | None = None
-    keeps_files: bool = True
-    window: int = 1
-    _jobs: deque[FleetJob] = field(default_factory=deque)
-
-    def submit(self, job: FleetJob) -> None:
-        """Take a job."""
-        self._jobs.append(job)
-
-    def result(self) -> tuple[FleetJob, Outcome]:
-        """Train the next fleet."""
-        job = self._jobs.popleft()
-        begun = [path for path in self._files(job) if path.exists()]
-        try:
-            train_job(job, self.folder, self.progress)
-        except CannotWrite:
-            raise  # the next fleet would meet the same disk
-        except CreditscopeError as error:
-            return job, Outcome(error=str(error))
-        except BaseException as error:  # without memory, saving what there is can fail in any way, a panic included
-            if not is_out_of_memory(error):
-                raise
-            if begun:
-                return job, Outcome(error=f"fleet {job.number} was begun with more memory than there is now")
-            for path in self._files(job):  # half a fleet is another fleet: it begins anew
-                path.unlink(missing_ok=True)
-            return job, Outcome(out_of_memory=True)
-        return job, Outcome()
-
-    def _files(self, job: FleetJob) -> list[Path]:
-        return [self.folder / f"{stem}{kind}" for stem in job.run_ids for kind in (".jsonl", ".safetensors")]
+    wanted = spec_of(spec)
+    loaded = {name: load_named(name, data_dir) for name in wanted.data}
+    names = {data.spec.name: name for name, data in loaded.items()}
+    if len(names) < len(loaded):
+        raise BadInput(f"{wanted.name}: two data files share a name ({', '.join(loaded)}); rename one")
+    runs = expand(wanted, {name: (data.spec, data.classes) for name, data in loaded.items()})
+    return SweepRuns(tuple(runs), RemoteContext(names, data_dir))
 
 
-def plan_sweep(
-    specs: Sequence[RunSpec],
-    folder: Path,
+def sweep(
+    spec: Path | str | Mapping[str, Any] | SweepRuns,
+    out: Path | str = "runs",
     *,
-    data: dict[str, str],
-    resume: bool = False,
-    limit: int | None = None,
+    on: str | RaySettings = "local",
+    device: str = "auto",
+    data_dir: Path | None = None,
     fleet_size: int | None = None,
-    job: FleetJob | None = None,
-    where: str = "cuda",
-) -> SweepPlan:
-    """Decide what is still to be done, and in which fleets.
+    resume: bool = False,
+    dry_run: bool = False,
+    on_row: OnRow | None = None,
+    progress: RunProgress | None = None,
+    rules: Sequence[object] = (),
+) -> list[RunLog]:
+    """Train a sweep and return its logs, in the order of its runs.
 
     Args:
-        specs: The runs asked for.
-        folder: The output folder; need not exist.
-        data: By the name in a spec, what to load: a name or an ``.npz`` file.
-        resume: Whether the folder may already hold some of these runs.
-        limit: Bytes that a fleet may take; None: any.
-        fleet_size: Runs that a fleet may hold; None: any.
-        job: Where the settings of every job come from.
-        where: On what the limit holds, ``cpu`` or ``cuda``.
+        spec: Which runs: path of a YAML file, a mapping with its keys, or what ``sweep_runs`` made of one.
+        out: Folder for logs and checkpoints; made if need be.
+        on: ``local``, ``ray`` for a Ray of our own on this machine, or the settings of a cluster.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        data_dir: Folder of data that is not bundled; None: as ``CREDITSCOPE_DATA`` says.
+        fleet_size: Most runs of a fleet; None: as many as fit the memory.
+        resume: Go on with runs that the folder already holds.
+        dry_run: Only tell ``progress`` the plan; no log is returned.
+        on_row: Hears every row of runs that are trained here; a text it returns stops that run.
+        progress: Hears the plan, and what is going on.
+        rules: Rules from outside: ``package.module:Name``; for this machine alone also Python objects.
     """
-    pattern = job or FleetJob(0, (), "")
-    fleets = plan_fleets(folder, specs, resume)
-    logs = existing_logs(folder, specs)
-    jobs: list[FleetJob] = []
-    for fleet in fleets:
-        # A fleet that was begun keeps its composition: a bitwise resume needs the same company.
-        begun = any(spec.run_id in logs for spec in fleet)
-        for part in [fleet] if begun else split(fleet, limit, fleet_size, where):
-            name = part[0].data.name if part[0].data is not None else ""
-            jobs.append(replace(pattern, number=len(jobs) + 1, specs=tuple(part), data=data[name]))
-    done = frozenset(run_id for run_id, log in logs.items() if log.end is not None)
-    return SweepPlan(tuple(specs), done, tuple(jobs))
+    if on not in ("local", "ray") and not isinstance(on, RaySettings):
+        raise BadInput(argument("on", on), ": wanted local or ray")
+    settings = on if isinstance(on, RaySettings) else RaySettings() if on == "ray" else None
+    if settings is not None and on_row is not None:
+        raise BadInput(argument("on_row"), ": rows on other machines are not heard; read the logs when they are there")
+    asked = spec if isinstance(spec, SweepRuns) else sweep_runs(spec, data_dir)
+    progress = progress or Quiet()
+    where = pick_device(device if settings is None else "cpu")
+    if dry_run:
+        limits = local_limits(where, fleet_size) if settings is None else Limits(runs=fleet_size)
+        progress.plan(survey(Path(out), asked.runs, True, limits).plan(threads=None))
+        return []
+    folder = open_folder(Path(out))
+    if settings is None:
+        load = asked.remote.load
+        context = TrainContext(folder, load, where, progress, on_row or unheard, resume, rules=tuple(rules))
+        return train_here(asked.runs, context, progress, fleet_size)
+    source = asked.remote
+    remote = RemoteContext(source.data, source.data_dir, device, settings.store, settings.scratch, tuple(rules))
+    with hold(folder):
+        if settings.store is not None:
+            fetch_done(settings.store, asked.runs, folder)
+        found = survey(folder, asked.runs, resume or settings.store is not None, Limits(runs=fleet_size))
+        plan = found.plan(threads=settings.cpus)
+        progress.plan(plan)
+        return run(plan, RayFleets(settings, remote, _say_slots(plan, progress)), folder, progress)
 
 
 def fetch_done(store: str, specs: Sequence[RunSpec], folder: Path) -> int:
@@ -142,65 +123,33 @@ def fetch_done(store: str, specs: Sequence[RunSpec], folder: Path) -> int:
     return download(store, [f"{spec.run_id}.jsonl" for spec in specs], open_folder(folder))
 
 
-def hold_sweep(folder: Path, stack: ExitStack, alone: bool) -> None:
-    """Hold the output folder for a whole sweep.
+def sweep_seconds(plan: Plan, load: Callable[[RunSpec], Dataset], device: torch.device) -> float:
+    """Seconds that the fleets of a plan would take one after another, from one run of each rule, timed on this device.
 
-    Args:
-        folder: The folder; made if need be.
-        stack: What lets it go.
-        alone: Also keep out ``creditscope train``, which holds the folder by itself when a fleet is trained here.
-    """
-    open_folder(folder)
-    stack.enter_context(hold(folder, SWEEP_LOCK))
-    if alone:
-        stack.enter_context(hold(folder))
-
-
-def run_sweep(plan: SweepPlan, folder: Path, executor: Executor, on_fleet: OnFleet = lambda job, outcome: None) -> None:
-    """Train every fleet of a plan; a fleet that does not fit is halved, one that fails does not stop the others.
+    Stacked runs share work, so mostly too many.
 
     Args:
         plan: The plan.
-        folder: The output folder, held by the caller.
-        executor: Who trains.
-        on_fleet: Hears each job that ended.
+        load: The data set of a run.
+        device: The device to time on.
     """
-    waiting = deque(plan.jobs)
-    running = 0
-    failures: list[str] = []
-    while waiting or running:
-        while waiting and running < executor.window:
-            executor.submit(waiting.popleft())
-            running += 1
-        job, outcome = executor.result()
-        running -= 1
-        if outcome.out_of_memory and len(job.specs) > 1:
-            waiting.extendleft(reversed(job.halves()))
-        elif outcome.out_of_memory:
-            failures.append(f"{job.run_ids[0]} alone does not fit into the memory; lower its batch, width or depth")
-        elif outcome.error is not None:
-            failures.append(outcome.error)
-        elif not executor.keeps_files:
-            _keep(job, outcome, folder)
-        on_fleet(job, outcome)
-    if failures:
-        more = f" (and {len(failures) - 1} more fleets)" if len(failures) > 1 else ""
-        raise BadFile(f"{failures[0]}{more}; what finished is kept, and --resume does the rest")
+    known: dict[tuple[str, str, bool], float] = {}
+    total = 0.0
+    for spec in (spec for job in plan.jobs for spec in job.specs):
+        key = (spec.stack_key, spec.rule, spec.is_baseline)
+        if key not in known:
+            known[key] = estimate(Fleet([spec], load(spec), default_model, device)).total
+        total += known[key]
+    return total
 
 
-def read_logs(plan: SweepPlan, folder: Path) -> list[RunLog]:
-    """The logs of a finished sweep, in the order of its runs.
+def _say_slots(plan: Plan, progress: RunProgress) -> Callable[[int], None]:
+    """Say when part of a cluster would stand idle."""
 
-    Args:
-        plan: The plan.
-        folder: The output folder.
-    """
-    return [RunLog.read(folder / f"{spec.run_id}.jsonl") for spec in plan.runs]
+    def say(slots: int) -> None:
+        if slots > len(plan.jobs):
+            progress.note(
+                f"room for {slots} fleets at once, and there are {len(plan.jobs)}; a smaller fleet size makes more"
+            )
 
-
-def _keep(job: FleetJob, outcome: Outcome, folder: Path) -> None:
-    """Write what a worker handed back; the names are ours, never the worker's. Logs last: an end row means complete."""
-    for kind in (".safetensors", ".jsonl"):
-        for stem in job.run_ids:
-            if stem + kind in outcome.files:
-                write_atomic(folder / (stem + kind), outcome.files[stem + kind])
+    return say

@@ -9,38 +9,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from creditscope.data.dataset import Dataset, Splits, make_dataset
 from creditscope.engine.loop import LoggedRow
-from creditscope.engine.start import default_model
-from creditscope.execution.turns import TrainContext
+from creditscope.execution.context import TrainContext
+from creditscope.execution.in_process import InProcess
+from creditscope.execution.job import FleetJob, Outcome
 from creditscope.records import HeaderRow, RunSpec
 
 SPLITS = ("x_train", "y_train", "x_test", "y_test")
 
 
-@dataclass(frozen=True)
-class WorkerJob:
+class SavedData(NamedTuple):
+    """A data set where any process of this machine can read it.
+
+    Args:
+        path: File with its arrays.
+        name: Its name.
+        classes: Its number of classes.
+    """
+
+    path: Path
+    name: str
+    classes: int
+
+
+class WorkerJob(NamedTuple):
     """What a training process is asked to do.
 
     Args:
-        members: The runs of one fleet.
+        job: The fleet.
+        data: Its data set.
         folder: Where logs and checkpoints lie.
-        data: File with the arrays of their data set.
-        name: The data set's name.
-        classes: Its number of classes.
         resume: Whether the fleet may have begun before.
+        rules: Rules from outside, by name.
     """
 
-    members: tuple[RunSpec, ...]
+    job: FleetJob
+    data: SavedData
     folder: Path
-    data: Path
-    name: str
-    classes: int
     resume: bool
+    rules: tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class ParentLink:
         return answer
 
 
-def save_data(data: Dataset, path: Path) -> None:
+def save_data(data: Dataset, path: Path) -> SavedData:
     """Put a data set where a training process can read it.
 
     Args:
@@ -76,48 +89,49 @@ def save_data(data: Dataset, path: Path) -> None:
         path: The file.
     """
     np.savez(path, **{name: getattr(data, name).numpy() for name in SPLITS})
+    return SavedData(path, data.name, data.classes)
 
 
-def load_saved(path: Path, name: str, classes: int) -> Dataset:
+def load_saved(saved: SavedData) -> Dataset:
     """The data set that ``save_data`` put away.
 
     Args:
-        path: The file.
-        name: Its name.
-        classes: Its number of classes.
+        saved: Where.
     """
-    with np.load(path, allow_pickle=False) as arrays:
-        return make_dataset(name, Splits(*(arrays[name] for name in SPLITS)), classes)
+    with np.load(saved.path, allow_pickle=False) as arrays:
+        return make_dataset(saved.name, Splits(*(arrays[name] for name in SPLITS)), saved.classes)
 
 
-def _train(order: WorkerJob, tell: ParentLink) -> None:
-    data = load_saved(order.data, order.name, order.classes)
-    TrainContext(
-        folder=order.folder,
+def _train(asked: WorkerJob, link: ParentLink) -> Outcome:
+    data = load_saved(asked.data)
+    context = TrainContext(
+        folder=asked.folder,
         load=lambda spec: data,
-        factory=default_model,
         device=torch.device("cpu"),
-        on_row=tell.on_row,
-        progress=tell,
-        note=tell.note,
-        resume=order.resume,
-    ).train([order.members])
+        progress=link,
+        on_row=link.on_row,
+        resume=asked.resume,
+        rules=asked.rules,
+    )
+    with InProcess(context) as executor:
+        executor.submit(asked.job)
+        return executor.next_end().outcome
 
 
 def main() -> None:
     """Train what comes through the pipe until it closes."""
     parent = Connection(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent was started with
-    tell = ParentLink(parent)
+    link = ParentLink(parent)
     try:
         while True:
-            order: WorkerJob = parent.recv()
+            asked: WorkerJob = parent.recv()
             try:
-                _train(order, tell)
-            except Exception as error:  # the parent decides what an error means
-                parent.send(("failed", error))
+                outcome = _train(asked, link)
+            except Exception as error:  # the parent raises it
+                parent.send(("bug", error))
             else:
-                parent.send(("done",))
+                parent.send(("ended", outcome))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
 

@@ -26,7 +26,7 @@ def expand(sweep: SweepSpec, data: Mapping[str, tuple[DataSpec, int]]) -> list[R
                 try:
                     runs |= dict.fromkeys(_runs(part, *data[name], dict(point)))
                 except BadInput as error:
-                    raise BadFile(f"{sweep.name}: line {part.line}: {_shown(point)}{_plain(error)}") from None
+                    raise BadFile(f"{sweep.name}: line {part.line}: {_shown(point)}{error.why}") from None
     return list(runs)
 
 
@@ -36,11 +36,6 @@ def _runs(part: SweepPart, data: DataSpec, classes: int, point: dict[str, Any]) 
         said["penalty"] = float(said["penalty"])
     methods = [str(replace(parse_method(name), **said)) for name in part.methods]
     return build_specs(preset(part.preset), data, classes, methods, part.seeds, point)
-
-
-def _plain(error: BadInput) -> str:
-    """What is wrong, without the advice on command-line options that a spec file has no use for."""
-    return str(error).removesuffix("; correct --set or --rules")
 
 
 def _shown(point: Mapping[str, Any]) -> str:

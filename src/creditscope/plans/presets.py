@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from creditscope.errors import BadInput, did_you_mean
+from creditscope.errors import BadInput, argument, did_you_mean, setting
 from creditscope.models import MODELS
 from creditscope.records import DataSpec, Method, OptimiserSpec, ProbeSpec, RunSpec, engine_spec, parse_method
 from creditscope.records.log import explain
@@ -148,20 +148,15 @@ def build_specs(
     changes = {key: value for key, value in (changes or {}).items() if not key.startswith(_OPTION)}
     named = [_full(name, options, rules or {}) for name in methods or chosen.methods]
     for variant in chosen.variants:
-        fields = {**_RESMLP, **chosen.fields, **variant}
-        if data.shape is not None and len(data.shape) != 3:
-            fields["augment"] = "none"  # crops and flips are for pictures
-        if changes.get("model", fields["model"]) not in MODELS:
-            fields |= {"width": None, "terminal_ln": None}  # what we do not know of a user's own model
-        fields = _changed(fields, changes)
+        fields = _fields(chosen, variant, data, changes)
         for method in named:
             for seed in seeds:
                 try:
                     specs.append(engine_spec(method, **fields, seed=seed, data=data, classes=classes))
                 except ValidationError as error:
-                    raise BadInput(
-                        f"run {method} cannot be set up: {explain(error)}; correct --set or --rules"
-                    ) from None
+                    why = f"run {method} cannot be set up: {explain(error)}"
+                    advice = ("; correct ", argument("changes", flag="set"), " or ", argument("methods", flag="rules"))
+                    raise BadInput(why, *advice, why=why) from None
     return list(dict.fromkeys(specs))
 
 
@@ -169,6 +164,34 @@ def _full(name: str, options: Mapping[str, Any], rules: Given) -> Method:
     """A method with the options that a setting adds to it."""
     method = parse_method(name)
     return full_method(replace(method, options={**options, **method.options}), rules)
+
+
+def refusal(chosen: Preset, data: DataSpec, key: str, value: Any) -> str | None:
+    """Why a setting cannot have a value, whatever the other settings; None where it can.
+
+    Args:
+        chosen: Where the other settings come from.
+        data: Any data set.
+        key: The setting.
+        value: Its value.
+    """
+    try:
+        fields = _fields(chosen, {}, data, {key: value})
+        engine_spec("bp", **fields, seed=0, data=data, classes=10)
+    except ValidationError as error:
+        return explain(error)
+    except BadInput as error:
+        return error.why
+    return None
+
+
+def _fields(chosen: Preset, variant: Mapping[str, Any], data: DataSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {**_RESMLP, **chosen.fields, **variant}
+    if data.shape is not None and len(data.shape) != 3:
+        fields["augment"] = "none"  # crops and flips are for pictures
+    if changes.get("model", fields["model"]) not in MODELS:
+        fields |= {"width": None, "terminal_ln": None}  # what we do not know of a user's own model
+    return _changed(fields, changes)
 
 
 def setting_names() -> list[str]:
@@ -181,7 +204,8 @@ def _changed(fields: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     for key, value in changes.items():
         outer, _, inner = ("optimiser." + key if key in _OPTIMISER else key).partition(".")
         if outer not in _SETTABLE or (inner and f"{outer}.{inner}" not in _NESTED):
-            raise BadInput(f"--set {key}: no such setting; {did_you_mean(key, [*_SETTABLE, *_OPTIMISER, *_NESTED])}")
+            known = [*_SETTABLE, *_OPTIMISER, *_NESTED]
+            raise BadInput(setting(key), f": no such setting; {did_you_mean(key, known)}")
         fields[outer] = _nested(fields[outer], inner, value, key) if inner else value
     return fields
 
@@ -190,7 +214,8 @@ def _nested(record: Any, inner: str, value: Any, key: str) -> Any:
     try:
         return type(record).model_validate(record.model_dump() | {inner: value})
     except ValidationError as error:
-        raise BadInput(f"--set {key}={value}: {explain(error)}; give a value of that kind") from None
+        why = f"{explain(error)}; give a value of that kind"
+        raise BadInput(setting(key, value), f": {why}", why=why) from None
 
 
 _INNER: dict[str, Any] = {"optimiser": OptimiserSpec, "probe": ProbeSpec}

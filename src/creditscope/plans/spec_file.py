@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.models import MODELS
-from creditscope.plans.presets import SEEDS, build_specs, preset, setting_names
+from creditscope.plans.presets import SEEDS, preset, refusal, setting_names
 from creditscope.plans.yaml_lines import Located, Where, parse_yaml, read_yaml
 from creditscope.records import RunSpec, parse_method
 from creditscope.records.spec import DataSpec
@@ -109,6 +109,17 @@ def parse_spec(name: str, text: str) -> SweepSpec:
     return _validated(parse_yaml(name, text))
 
 
+def spec_of(sweep: Path | str | Mapping[str, Any]) -> SweepSpec:
+    """A sweep spec from a file, or from what such a file would hold.
+
+    Args:
+        sweep: Path of the YAML file, or a mapping with its keys.
+    """
+    if isinstance(sweep, Mapping):
+        return _validated(Located("the sweep", dict(sweep), {}))
+    return read_spec(Path(sweep))
+
+
 def _validated(document: Located) -> SweepSpec:
     if not isinstance(document.value, dict):
         raise document.bad((), "wanted keys such as preset, methods and grid; see examples/sweeps")
@@ -198,10 +209,9 @@ def _check_setting(document: Located, part: SweepPart, key: str, values: tuple[A
             if value != "all" and not (isinstance(value, int) and value >= 0):
                 raise document.bad(where, f"wanted how many of the last blocks train (0, 1, …) or all, got {value!r}")
         else:
-            try:
-                build_specs(preset(part.preset), _ANY_DATA, 10, ["bp"], [0], {key: value})
-            except BadInput as error:
-                raise document.bad(where, f"{_brief(value)}: {_reason(str(error))}") from None
+            why = refusal(preset(part.preset), _ANY_DATA, key, value)
+            if why is not None:
+                raise document.bad(where, f"{_brief(value)}: {why}")
 
 
 def _check_penalty(document: Located, value: Any, where: Where) -> None:
@@ -210,13 +220,6 @@ def _check_penalty(document: Located, value: Any, where: Where) -> None:
             parse_method(f"bp+pen{float(value)!r}")
     except (TypeError, ValueError, OverflowError, BadInput):
         raise document.bad(where, f"wanted a penalty of 0 or more, such as 1e-2, got {_brief(value)}") from None
-
-
-def _reason(message: str) -> str:
-    """What ``build_specs`` says, without its advice on command-line options."""
-    message = message.removeprefix("run bp cannot be set up: ").removesuffix("; correct --set or --rules")
-    head, separator, tail = message.partition(": ")
-    return tail if separator and head.startswith("--set") else message
 
 
 def _brief(value: Any) -> str:

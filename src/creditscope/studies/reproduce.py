@@ -11,8 +11,9 @@ from creditscope.engine.estimate import Estimate, estimate
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.start import default_model
 from creditscope.errors import BadInput, did_you_mean
-from creditscope.execution.local import PlanProgress, pick_device, train
-from creditscope.execution.pack import pack
+from creditscope.execution.context import RunProgress, pick_device
+from creditscope.execution.local import train
+from creditscope.execution.plan import pack
 from creditscope.figures import draw_figure
 from creditscope.plans.presets import build_specs, preset
 from creditscope.protocol.audit import Audit, audit
@@ -140,7 +141,7 @@ def reproduce(
     data_dir: Path | None = None,
     device: str = "auto",
     resume: bool = False,
-    progress: PlanProgress | None = None,
+    progress: RunProgress | None = None,
     command: str | None = None,
 ) -> Reproduced:
     """Train a study's runs (only those that are missing, with ``resume``), judge them, draw and report.
