@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import creditscope as cs
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Outcome
 from creditscope.protocol.checks.direction import Direction

@@ -89,3 +89,16 @@ def one_of_each(things: Iterable[Any], kind: str) -> dict[str, Any]:
             raise BadInput(f"two {kind}s are called {name!r}; give one of them another name")
         found[name] = thing
     return found
+
+
+# Kept here, and not beside the readers, because these load torch and their names are wanted without it.
+DATASETS = Registry(
+    "data set",
+    "creditscope.datasets",
+    {
+        "fashion-mini": "creditscope.data.bundled:load",
+        "fashion-mnist": "creditscope.data.idx:load",
+        "cifar10": "creditscope.data.cifar10:load",
+        "synthetic": "creditscope.data.synthetic:load",
+    },
+)

@@ -21,7 +21,7 @@ from torch.func import grad, vmap
 
 from creditscope.blocks import Blocks
 from creditscope.errors import BadInput
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 
 NAMES = ("blocks.0", "blocks.1", "blocks.2")
 

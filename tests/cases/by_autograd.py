@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from creditscope.models import ViTMini
+from creditscope.models.vit_mini import ViTMini
 
 
 class SwappedLinear(torch.autograd.Function):

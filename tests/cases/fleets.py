@@ -14,7 +14,7 @@ from creditscope.engine.start import default_model
 from creditscope.execution.context import Quiet, TrainContext
 from creditscope.execution.in_process import InProcess
 from creditscope.execution.job import FleetJob
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
 from creditscope.rules.build import given_rules
 

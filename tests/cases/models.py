@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from creditscope.blocks import Batch, Blocks, Task
-from creditscope.models import ResMLP, ViTMini
+from creditscope.models.resmlp import ResMLP
+from creditscope.models.vit_mini import ViTMini
 from creditscope.rules.wrappers import Penalised
 
 

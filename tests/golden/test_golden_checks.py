@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from creditscope.blocks import Batch, Blocks, Task, observe
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 from creditscope.probes.functional.cosine import cosines, mean_defined
 from creditscope.probes.functional.drift import drift_at, drift_ratio
 from creditscope.probes.functional.norms import norm_stats, vector_norms

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from creditscope.errors import BadInput
-from creditscope.models import MODELS, ResMLP, ViTMini, build_model
+from creditscope.models import MODELS, build_model
+from creditscope.models.resmlp import ResMLP
+from creditscope.models.vit_mini import ViTMini
 
 
 @pytest.mark.parametrize(("name", "kind"), [("resmlp", ResMLP), ("vit-mini", ViTMini)])
@@ -18,7 +20,7 @@ def test_models_by_name(name, kind, terminal_ln):
 
 
 def test_every_model_has_a_name():
-    assert set(MODELS) == {"resmlp", "vit-mini"}
+    assert set(MODELS.names()) == {"resmlp", "vit-mini"}
 
 
 REFUSED = {

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from creditscope.blocks import Blocks
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 
 
 def natural_images(n=512):

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from creditscope.blocks import Blocks
-from creditscope.models import ViTMini
+from creditscope.models.vit_mini import ViTMini
 
 
 def test_defaults_are_the_recipes():

@@ -11,7 +11,7 @@ from cases.snapshots import conv_snapshot, in_run_dtype, mlp_snapshot, snapshot_
 
 from creditscope.blocks import Batch, published_index, view_signal
 from creditscope.errors import NotMeasured
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 from creditscope.probes import nulls
 from creditscope.probes.gradient_null import GradientNull
 from creditscope.probes.nulls import FeedbackNull, null_test, redraw

@@ -12,7 +12,7 @@ from torch import nn
 
 from creditscope.blocks import view_signal
 from creditscope.errors import NotMeasured
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 from creditscope.probes import perturbation
 from creditscope.probes.perturbation import NudgeProbe, RhoProbe
 from creditscope.probes.seeds import gaussian, probe_generator

@@ -11,7 +11,7 @@ from torch import nn
 
 from creditscope.blocks import Batch
 from creditscope.errors import NotMeasured
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 from creditscope.probes.reference import ClampProbe, DriftProbe, FidelityProbe
 from creditscope.rules.backprop import Backprop
 

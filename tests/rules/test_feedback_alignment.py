@@ -9,7 +9,7 @@ from cases.models import assign, batch_of, params_of, resmlp, scrambled, seeded_
 from torch import nn
 
 from creditscope.errors import BadInput
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 from creditscope.rules.backprop import Backprop
 from creditscope.rules.feedback_alignment import FeedbackAlignment, carriers
 

@@ -28,6 +28,10 @@ Baseline = Annotated[
 Thresholds = Annotated[
     list[str] | None, typer.Option("--set", metavar="CHECK=VALUE", help="A threshold of your own, e.g. scale=40.")
 ]
+OwnRules = Annotated[
+    list[str] | None,
+    typer.Option(metavar="package.module:Name", help="A credit rule of your own that the runs name; repeat for more."),
+]
 Assumed = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="For logs that do not state it: blocks=4, h0=9, ratio=0.4."),

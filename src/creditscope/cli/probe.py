@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from creditscope.cli.options import OwnRules
+
 
 def probe(
     checkpoint: Annotated[Path, typer.Argument(help="A run's .safetensors file; its .jsonl log lies beside it.")],
@@ -19,12 +21,19 @@ def probe(
         int | None, typer.Option(min=0, help="Redraws of the feedback null; default: the run's.")
     ] = None,
     directions: Annotated[int | None, typer.Option(min=0, help="Directions of ρ; default: the run's.")] = None,
+    rule: OwnRules = None,
 ) -> None:
     """Measure the expensive set of a checkpoint (nulls, ρ, nudge, fidelity, ...) and append the row to its log."""
     from creditscope.execution.remeasure import probe_checkpoint
 
     row = probe_checkpoint(
-        checkpoint, data=data, data_dir=data_dir, device=device, redraws=redraws, directions=directions
+        checkpoint,
+        data=data,
+        data_dir=data_dir,
+        device=device,
+        redraws=redraws,
+        directions=directions,
+        rules=rule or (),
     )
     measured = [name for name in type(row).model_fields if getattr(row, name) and name not in _NO_PROBE]
     typer.echo(f"epoch {row.epoch}: measured {', '.join(measured)}; appended to {checkpoint.stem}.jsonl")

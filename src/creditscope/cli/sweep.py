@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from creditscope.cli.options import OwnRules
+
 if TYPE_CHECKING:
     from creditscope.execution.plan import Plan
 
@@ -36,6 +38,7 @@ def sweep(
         float | None, typer.Option(min=0, help="With --on ray: GPUs a fleet asks for; default: 1 if there are any.")
     ] = None,
     retries: Annotated[int, typer.Option(min=0, help="With --on ray: how often a lost fleet is run again.")] = 3,
+    rule: OwnRules = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs that --out already holds.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
@@ -51,19 +54,21 @@ def sweep(
     from creditscope.execution.ray_cluster import RaySettings
     from creditscope.execution.sweep import sweep as train_sweep
     from creditscope.execution.sweep import sweep_runs, sweep_seconds
+    from creditscope.rules.build import given_rules
 
     if on == "local" and (address or store or scratch):
         raise BadInput("--address, --store and --scratch go with --on ray; add it, or drop them")
     where = pick_device(device if on == "local" else "cpu")
-    asked = sweep_runs(spec, data_dir)
+    asked = sweep_runs(spec, data_dir, rule or ())
+    given = given_rules(rule or ())
 
     def show(plan: "Plan") -> None:
-        largest = max((fleet_bytes(job.specs, where.type) for job in plan.jobs), default=0)
+        largest = max((fleet_bytes(job.specs, where.type, given) for job in plan.jobs), default=0)
         done = f"{len(plan.done)} of {len(plan.runs)} runs are done already; " if plan.done else ""
         typer.echo(plan_text([job.specs for job in plan.jobs]))
         typer.echo(f"{done}the largest fleet takes about {largest / 2**20:.0f} MiB")
         if on == "local" or device == "cpu" or dry_run:
-            seconds = sweep_seconds(plan, asked.remote.load, where)
+            seconds = sweep_seconds(plan, asked.remote, where)
             typer.echo(f"about {seconds:.0f} s one after another on this {where.type}, by a short calibration")
         else:
             typer.echo("how long it takes is not known before its fleets run: the cluster's devices are not here")

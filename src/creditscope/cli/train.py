@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from creditscope.cli.options import Checks, protocol_of
+from creditscope.models import MODELS
+from creditscope.records.method import GRAMMAR
+from creditscope.registry import DATASETS
+from creditscope.rules import RULES
 
 if TYPE_CHECKING:
     from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow
@@ -18,8 +22,8 @@ def train(
     rules: Annotated[
         str | None,
         typer.Option(
-            help="Methods instead of the preset's, separated by commas. "
-            "RULE[-rms][+penλ][@frozen|@readout|@lastK] with RULE one of bp, fa, fa-exact-head, fa-block, dfa: "
+            help="Methods instead of the preset's, separated by commas: "
+            f"{GRAMMAR} with RULE one of {', '.join(RULES.names())}, or package.module:Name of your own; "
             "e.g. bp,dfa-rms,dfa-rms+pen0.01,dfa-rms@frozen,bp@last2."
         ),
     ] = None,
@@ -27,11 +31,18 @@ def train(
     data: Annotated[
         str | None,
         typer.Option(
-            help="fashion-mini (bundled), fashion-mnist, cifar10, synthetic, or FILE.npz; default: the preset's."
+            help=f"{', '.join(DATASETS.names())}, FILE.npz, or package.module:Name of your own; default: the preset's."
         ),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of data that is not bundled; default: the CREDITSCOPE_DATA variable.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{', '.join(MODELS.names())}, or package.module:Name of your own, called as ResMLP is; default: the "
+            "preset's."
+        ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs; default: the preset's.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -63,6 +74,7 @@ def train(
     """
     from creditscope.cli.display import TrainDisplay, plan_text, summary_text
     from creditscope.data import load_data
+    from creditscope.engine.start import own_model
     from creditscope.errors import BadInput
     from creditscope.execution.local import train as train_specs
     from creditscope.execution.plan import pack
@@ -70,6 +82,7 @@ def train(
     from creditscope.integrations.sink import sink_names
     from creditscope.plans.presets import build_specs
     from creditscope.plans.presets import preset as find_preset
+    from creditscope.rules.build import given_rules, read_methods
 
     if check and monitor is None:
         raise BadInput("--check judges while training: add --monitor alert or --monitor stop")
@@ -79,8 +92,12 @@ def train(
     if epochs is not None:
         changes["epochs"] = str(epochs)
     dataset = load_data(data or chosen.data, data_dir)
-    methods = [m.strip() for m in rules.split(",")] if rules else None
-    specs = build_specs(chosen, dataset.spec, dataset.classes, methods, parse_seeds(seeds), changes)
+    methods, own = read_methods(rules) if rules else (None, ())
+    build = None
+    if model is not None:
+        changes["model"], build = own_model(model)
+    given = given_rules(own)
+    specs = build_specs(chosen, dataset.spec, dataset.classes, methods, parse_seeds(seeds), changes, given)
     if dry_run:
         typer.echo(f"{plan_text(pack(specs))}; nothing was trained (--dry-run)")
         return
@@ -92,7 +109,17 @@ def train(
         return judge(header, row) if judge is not None else None
 
     with open_sinks(sinks_asked, out, display.note) as sinks, display:
-        logs = train_specs(specs, out, data=dataset, device=device, resume=resume, on_row=on_row, progress=display)
+        logs = train_specs(
+            specs,
+            out,
+            data=dataset,
+            model=build,
+            device=device,
+            resume=resume,
+            on_row=on_row,
+            progress=display,
+            rules=own,
+        )
     typer.echo(summary_text(logs))
     typer.echo(f"{len(logs)} logs in {out}; next: creditscope audit {out}")
 

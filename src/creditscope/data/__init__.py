@@ -18,16 +18,12 @@ import warnings
 from pathlib import Path
 
 from creditscope.data.batches import augment, crop_windows, normalise, pad_images
-from creditscope.data.bundled import read_fashion_mini
-from creditscope.data.cifar10 import read_cifar10
 from creditscope.data.dataset import Dataset, make_dataset
-from creditscope.data.idx import read_fashion_mnist
 from creditscope.data.npz import read_npz
 from creditscope.data.order import epoch_crops, epoch_order, random_targets, seeded_generator
 from creditscope.data.synthetic import synthetic
 from creditscope.errors import BadInput, did_you_mean
-
-DATASETS = ("fashion-mini", "fashion-mnist", "cifar10", "synthetic")
+from creditscope.registry import DATASETS
 
 # Content hashes (train, test) of the published data: other files may have the same names, MNIST's have.
 PUBLISHED = {
@@ -50,6 +46,7 @@ __all__ = [
     "epoch_crops",
     "epoch_order",
     "load_data",
+    "make_dataset",
     "normalise",
     "pad_images",
     "random_targets",
@@ -62,20 +59,20 @@ def load_data(name: str, data_dir: Path | None = None) -> Dataset:
     """Load a data set by name, or a user's ``.npz`` by path.
 
     Args:
-        name: One of ``DATASETS``, or a path that ends in ``.npz``.
+        name: One of ``DATASETS``, a path that ends in ``.npz``, or ``package.module:Name`` of a function that takes
+            the data folder and returns a ``Dataset``.
         data_dir: Folder of ``fashion-mnist`` and ``cifar10``; None: the environment variable ``CREDITSCOPE_DATA``.
     """
     if name.endswith(".npz"):
         return read_npz(Path(name))
-    if name == "fashion-mini":
-        return read_fashion_mini()
-    if name == "synthetic":
-        return synthetic()
-    if name == "fashion-mnist":
-        return _as_published(make_dataset(name, read_fashion_mnist(data_dir), classes=10))
-    if name == "cifar10":
-        return _as_published(make_dataset(name, read_cifar10(data_dir), classes=10))
-    raise BadInput(f"no data set {name!r}: {did_you_mean(name, DATASETS)} (a file of your own must end in .npz)")
+    if ":" not in name and name not in DATASETS.names():
+        raise BadInput(
+            f"no data set {name!r}: {did_you_mean(name, DATASETS.names())} (a file of your own must end in .npz)"
+        )
+    data = DATASETS.find(name)(data_dir)
+    if not isinstance(data, Dataset):
+        raise BadInput(f"data {name!r} gave a {type(data).__name__}, wanted a creditscope.Dataset; see make_dataset")
+    return _as_published(data) if data.name in PUBLISHED else data
 
 
 def _as_published(data: Dataset) -> Dataset:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from creditscope.data.cifar_pickle import decode_batch
-from creditscope.data.dataset import Array, Splits
+from creditscope.data.dataset import Array, Dataset, Splits, make_dataset
 from creditscope.data.files import data_folder, read_bytes
 from creditscope.data.mosaic import decode_mosaic
 from creditscope.data.npz import read_arrays
@@ -151,3 +151,12 @@ _LAYOUTS = (
     ),
     _Layout(("", "cifar10"), (*(f"train_{number}.webp" for number in _NUMBERS), "test.webp"), _read_mosaics),
 )
+
+
+def load(data_dir: Path | None) -> Dataset:
+    """The data set of the name ``cifar10``.
+
+    Args:
+        data_dir: Where its files lie.
+    """
+    return make_dataset("cifar10", read_cifar10(data_dir), classes=10)

@@ -10,7 +10,7 @@ from typing import IO, cast
 
 import numpy as np
 
-from creditscope.data.dataset import Array, Splits
+from creditscope.data.dataset import Array, Dataset, Splits, make_dataset
 from creditscope.data.files import data_folder, unreadable
 from creditscope.errors import BadFile
 
@@ -102,3 +102,12 @@ def _need(folder: Path, part: str) -> Path:
         dims = 3 if part.endswith("images") else 1
         raise BadFile(f"fashion-mnist: {folder} lacks {part}-idx{dims}-ubyte (plain or .gz); put it beside the others")
     return path
+
+
+def load(data_dir: Path | None) -> Dataset:
+    """The data set of the name ``fashion-mnist``.
+
+    Args:
+        data_dir: Where its files lie.
+    """
+    return make_dataset("fashion-mnist", read_fashion_mnist(data_dir), classes=10)

@@ -76,6 +76,7 @@ class Fleet:
         rules: Given | None = None,
     ) -> None:
         self.specs = tuple(sorted(specs, key=fleet_order))
+        self.rules = rules or {}
         self.spec = self.specs[0]
         self.device = device
         self.data = data.to(device)
@@ -90,7 +91,7 @@ class Fleet:
         self.params, self.buffers = stack_models(factory, self.specs, data, model)
         self.init: Stack = {name: p.clone() for name, p in self.params.items()}
         self.first_buffers: Stack = {name: b.clone() for name, b in self.buffers.items()}
-        self.groups = tuple(build_groups(self.specs, self.task, self.params, self.trained, rules or {}))
+        self.groups = tuple(build_groups(self.specs, self.task, self.params, self.trained, self.rules))
         assert self.spec.optimiser is not None
         segments = build_segments(self.groups, self.specs, self.trained)
         self.optimiser = FleetAdamW(self.params, segments, self.spec.optimiser)

@@ -96,7 +96,13 @@ def free_bytes(device: torch.device) -> int:
     return int(SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def split(fleet: Sequence[RunSpec], limit: int | None, size: int | None, device: str = "cuda") -> list[list[RunSpec]]:
+def split(
+    fleet: Sequence[RunSpec],
+    limit: int | None,
+    size: int | None,
+    device: str = "cuda",
+    rules: Given | None = None,
+) -> list[list[RunSpec]]:
     """Cut a fleet into parts of about equal numbers of runs, as few as fit.
 
     Args:
@@ -104,10 +110,11 @@ def split(fleet: Sequence[RunSpec], limit: int | None, size: int | None, device:
         limit: Bytes a part may take; None: any. A single run is never split, so a part may exceed it.
         size: Runs a part may hold; None: any.
         device: Where they will live, ``cpu`` or ``cuda``.
+        rules: Rules from outside, by name.
     """
     count = 1 if size is None else math.ceil(len(fleet) / size)
     parts = _parts(fleet, count)
-    while limit is not None and count < len(fleet) and any(fleet_bytes(part, device) > limit for part in parts):
+    while limit is not None and count < len(fleet) and any(fleet_bytes(part, device, rules) > limit for part in parts):
         count += 1
         parts = _parts(fleet, count)
     return parts

@@ -10,7 +10,7 @@ from creditscope.data.dataset import Dataset
 from creditscope.data.order import seeded_generator
 from creditscope.engine.optim import Stack
 from creditscope.errors import BadInput
-from creditscope.models import build_model
+from creditscope.models import MODELS, build_model
 from creditscope.records import RunSpec
 
 Factory = Callable[[RunSpec, Dataset], nn.Module]
@@ -84,3 +84,24 @@ def default_model(spec: RunSpec, data: Dataset) -> nn.Module:
     return build_model(
         spec.model or "", data.spec.shape, data.classes, spec.width or 1, spec.depth or 1, spec.terminal_ln is not False
     )
+
+
+def own_model(place: str) -> tuple[str, Factory | None]:
+    """A model by name: what a spec calls it, and what builds it where its name alone does not say.
+
+    Args:
+        place: A name of ``MODELS``, or ``package.module:Name`` of a user's own: called as ours are.
+    """
+    if ":" not in place:
+        MODELS.find(place)
+        return place, None
+    build = MODELS.find(place)
+
+    def factory(spec: RunSpec, data: Dataset) -> nn.Module:
+        shape, width, depth = data.spec.shape or (), spec.width or 1, spec.depth or 1
+        model: nn.Module = build(
+            shape, data.classes, width=width, depth=depth, terminal_ln=spec.terminal_ln is not False
+        )
+        return model
+
+    return place.rpartition(":")[2].lower(), factory

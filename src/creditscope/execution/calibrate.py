@@ -125,7 +125,7 @@ def best_fleet(build: Callable[[bool], Fleet], say: Callable[[str], None], timed
 
 def _room_for_another(fleet: Fleet) -> bool:
     """Whether a second fleet like this one fits beside it; where that is not known, it is tried."""
-    size = known_bytes(fleet.specs, fleet.device.type)
+    size = known_bytes(fleet.specs, fleet.device.type, fleet.rules)
     return size is None or size <= free_bytes(fleet.device)
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from creditscope.errors import BadInput, argument
 from creditscope.execution.job import Ended
 from creditscope.execution.plan import Plan
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, RunSpec
-from creditscope.rules.build import given_rules
+from creditscope.rules.build import Given, given_rules
 
 logger = logging.getLogger("creditscope")
 
@@ -100,8 +100,12 @@ class TrainContext:
             members: Its runs.
             fused: Whether it is compiled.
         """
-        data, rules = self.load(members[0]), given_rules(self.rules)
-        return Fleet(members, data, self.factory, self.device, fused, rules=rules)
+        return Fleet(members, self.load(members[0]), self.factory, self.device, fused, rules=self.given)
+
+    @cached_property
+    def given(self) -> Given:
+        """The rules from outside, by name."""
+        return given_rules(self.rules)
 
 
 def pick_device(name: str) -> torch.device:

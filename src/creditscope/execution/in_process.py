@@ -64,14 +64,14 @@ class InProcess:
         """Whether it takes a job now: the first always, on a GPU others until its memory is full."""
         if not self._taken:
             return True
-        size = known_bytes(job.specs, self._context.device.type)
+        size = known_bytes(job.specs, self._context.device.type, self._context.given)
         if self._full or self._context.device.type == "cpu" or size is None:
             return False
         return self._bytes + size <= free_bytes(self._context.device)
 
     def submit(self, job: FleetJob) -> None:
         """Take a job; nothing is built before ``next_end``."""
-        self._bytes += known_bytes(job.specs, self._context.device.type) or 0
+        self._bytes += known_bytes(job.specs, self._context.device.type, self._context.given) or 0
         timed = None
         if self._timed is not None and {*self._timed.fleet.specs} == {*job.specs}:
             timed, self._timed = self._timed, None
@@ -103,7 +103,7 @@ def fleet_turns(job: FleetJob, context: TrainContext, timed: TimedFleet | None =
         context: Where and with what.
         timed: The fleet, where it was built and timed before.
     """
-    if (known_bytes(job.specs, "cpu") or 0) > _LARGE:
+    if (known_bytes(job.specs, "cpu", context.given) or 0) > _LARGE:
         gc.collect()  # the parts of an earlier fleet hold each other: without this they stay a while, on a GPU too
     with _threads(job, context):
         fleet = _fleet(job, context, timed)

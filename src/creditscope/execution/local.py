@@ -20,6 +20,7 @@ from creditscope.execution.processes import Processes
 from creditscope.execution.run import Executor, run
 from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec
+from creditscope.rules.build import Given
 
 
 def train(
@@ -57,7 +58,7 @@ def train(
             return checked(spec, data)
         name = _data_name(spec)
         if name not in loaded:
-            if name not in DATASETS:
+            if name not in DATASETS.names():
                 raise BadInput(f"data {name!r} is not known by its name alone; pass the data set as data=")
             loaded[name] = load_data(name)
         return checked(spec, loaded[name])
@@ -65,7 +66,7 @@ def train(
     runs = list(dict.fromkeys(_with_data(spec, load(spec)) for spec in specs))
     if not runs:
         raise BadInput("no run to train: wanted at least one method and one seed")
-    if model is not None and runs[0].model in MODELS:
+    if model is not None and runs[0].model in MODELS.names():
         raise BadInput(
             f"a model of your own needs a name of its own, the spec says {runs[0].model!r}: its log would claim to be "
             f"ours; pass changes={{'model': 'my-net'}} to specs()"
@@ -87,7 +88,8 @@ def train_here(
         fleet_size: Most runs of a new fleet; None: as many as fit the memory.
     """
     with hold(context.folder) as lock:
-        found = survey(context.folder, runs, context.resume, local_limits(context.device, fleet_size))
+        limits = local_limits(context.device, fleet_size, context.given)
+        found = survey(context.folder, runs, context.resume, limits)
         plan, timed = _plan(found, context)
         progress.plan(plan)
         executor: Executor = InProcess(context, timed)
@@ -96,14 +98,15 @@ def train_here(
         return run(plan, executor, context.folder, progress)
 
 
-def local_limits(device: torch.device, fleet_size: int | None) -> Limits:
+def local_limits(device: torch.device, fleet_size: int | None, rules: Given) -> Limits:
     """How large a new fleet may be on this machine now.
 
     Args:
         device: Where it would live.
         fleet_size: Runs that it may hold; None: any.
+        rules: Rules from outside, by name.
     """
-    return Limits(device.type, free_bytes(device), fleet_size)
+    return Limits(device.type, free_bytes(device), fleet_size, rules)
 
 
 def _plan(found: Survey, context: TrainContext) -> tuple[Plan, TimedFleet | None]:

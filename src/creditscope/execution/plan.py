@@ -5,7 +5,7 @@ same number of threads, also of fleets that had not begun when everything was st
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
@@ -20,6 +20,7 @@ from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.records.log import explain
 from creditscope.records.spec import Frozen
+from creditscope.rules.build import Given
 
 PLAN_FILE = ".plan.json"
 # A spec takes about 1.2 KB, and a sweep has at most 100,000 runs.
@@ -136,22 +137,24 @@ class Limits:
         device: Where it will live, ``cpu`` or ``cuda``.
         bytes: Memory that it may take; None: any.
         runs: Runs that it may hold; None: any.
+        rules: Rules from outside, by name.
     """
 
     device: str = "cpu"
     bytes: int | None = None
     runs: int | None = None
+    rules: Given = field(default_factory=dict)
 
     def cut(self, fleet: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """A fleet in as few parts as fit."""
-        known = self.bytes is not None and known_bytes(fleet, self.device) is not None
-        return split(fleet, self.bytes if known else None, self.runs, self.device)
+        known = self.bytes is not None and known_bytes(fleet, self.device, self.rules) is not None
+        return split(fleet, self.bytes if known else None, self.runs, self.device, self.rules)
 
     def order(self, fleets: list[list[RunSpec]]) -> list[list[RunSpec]]:
         """The largest first: it takes longest."""
         if self.device == "cpu":
             return sorted(fleets, key=len, reverse=True)
-        return sorted(fleets, key=lambda fleet: -(known_bytes(fleet, self.device) or 0))
+        return sorted(fleets, key=lambda fleet: -(known_bytes(fleet, self.device, self.rules) or 0))
 
 
 @dataclass(frozen=True)
@@ -249,14 +252,16 @@ def pack(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
     return list(fleets.values())
 
 
-def known_bytes(fleet: Sequence[RunSpec], device: str) -> int | None:
+def known_bytes(fleet: Sequence[RunSpec], device: str, rules: Given) -> int | None:
     """What a fleet of our own models takes; None where it is not known.
 
     Args:
         fleet: Its runs.
         device: ``cpu`` or ``cuda``.
+        rules: Rules from outside, by name.
     """
-    return fleet_bytes(fleet, device) if all(spec.model in MODELS for spec in fleet) else None
+    known = all(spec.model in MODELS.names() for spec in fleet)
+    return fleet_bytes(fleet, device, rules) if known else None
 
 
 def _company(folder: Path, log: RunLog, known: dict[str, RunSpec]) -> tuple[RunSpec, ...]:

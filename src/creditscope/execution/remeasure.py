@@ -1,5 +1,6 @@
 """Measure a saved run again: the expensive set of a checkpoint, appended to its log."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from creditscope.data import load_data
@@ -12,6 +13,7 @@ from creditscope.execution.folder import own_log
 from creditscope.execution.repair import check_rows, ended_early
 from creditscope.probes.expensive import measure_expensive
 from creditscope.records import LogWriter, ProbeRow, RunLog, RunSpec
+from creditscope.rules.build import given_rules
 
 
 def probe_checkpoint(
@@ -23,6 +25,7 @@ def probe_checkpoint(
     redraws: int | None = None,
     directions: int | None = None,
     model: Factory | None = None,
+    rules: Sequence[object] = (),
 ) -> ProbeRow:
     """Measure the expensive set of a checkpoint and append the row to the log beside it.
 
@@ -34,6 +37,7 @@ def probe_checkpoint(
         redraws: K; None: as the run was specified.
         directions: M; None: as the run was specified.
         model: Builds the model of a run that was trained on one of the user's own.
+        rules: Rules from outside: ``package.module:Name``, or Python objects.
     """
     tensors, metadata = read_checkpoint(path)
     spec = saved_spec(path, metadata)
@@ -46,7 +50,7 @@ def probe_checkpoint(
     dataset = load_data(data or spec.data.name, data_dir)
     if (dataset.spec.hash_train, dataset.spec.hash_test) != (spec.data.hash_train, spec.data.hash_test):
         raise BadInput(f"data {dataset.name!r} is not what this run was trained on (its content hash differs)")
-    fleet = Fleet([spec], dataset, model or default_model, where)
+    fleet = Fleet([spec], dataset, model or default_model, where, rules=given_rules(rules))
     load_run(fleet, 0, tensors)
     fleet.optimiser.set_steps(epoch * fleet.steps_per_epoch)
     row = measure_expensive(

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from creditscope.data.dataset import Dataset
 from creditscope.engine.estimate import estimate
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.loop import OnRow
@@ -24,6 +23,7 @@ from creditscope.execution.store import download
 from creditscope.plans.grid import expand
 from creditscope.plans.spec_file import spec_of
 from creditscope.records import RunLog, RunSpec
+from creditscope.rules.build import given_rules
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,24 @@ class SweepRuns:
     remote: RemoteContext
 
 
-def sweep_runs(spec: Path | str | Mapping[str, Any], data_dir: Path | None = None) -> SweepRuns:
+def sweep_runs(
+    spec: Path | str | Mapping[str, Any], data_dir: Path | None = None, rules: Sequence[object] = ()
+) -> SweepRuns:
     """The runs that a sweep spec stands for; their data is read.
 
     Args:
         spec: Path of a YAML file, or a mapping with its keys.
         data_dir: Folder of data that is not bundled; None: as ``CREDITSCOPE_DATA`` says.
+        rules: Rules from outside: ``package.module:Name``, or Python objects.
     """
-    wanted = spec_of(spec)
+    given = given_rules(rules)
+    wanted = spec_of(spec, given)
     loaded = {name: load_named(name, data_dir) for name in wanted.data}
     names = {data.spec.name: name for name, data in loaded.items()}
     if len(names) < len(loaded):
         raise BadInput(f"{wanted.name}: two data files share a name ({', '.join(loaded)}); rename one")
-    runs = expand(wanted, {name: (data.spec, data.classes) for name, data in loaded.items()})
-    return SweepRuns(tuple(runs), RemoteContext(names, data_dir))
+    runs = expand(wanted, {name: (data.spec, data.classes) for name, data in loaded.items()}, given)
+    return SweepRuns(tuple(runs), RemoteContext(names, data_dir, rules=tuple(rules)))
 
 
 def sweep(
@@ -89,20 +93,21 @@ def sweep(
     settings = on if isinstance(on, RaySettings) else RaySettings() if on == "ray" else None
     if settings is not None and on_row is not None:
         raise BadInput(argument("on_row"), ": rows on other machines are not heard; read the logs when they are there")
-    asked = spec if isinstance(spec, SweepRuns) else sweep_runs(spec, data_dir)
+    asked = spec if isinstance(spec, SweepRuns) else sweep_runs(spec, data_dir, rules)
+    given = given_rules(asked.remote.rules)
     progress = progress or Quiet()
     where = pick_device(device if settings is None else "cpu")
     if dry_run:
-        limits = local_limits(where, fleet_size) if settings is None else Limits(runs=fleet_size)
+        limits = local_limits(where, fleet_size, given) if settings is None else Limits(runs=fleet_size)
         progress.plan(survey(Path(out), asked.runs, True, limits).plan(threads=None))
         return []
     folder = open_folder(Path(out))
     if settings is None:
         load = asked.remote.load
-        context = TrainContext(folder, load, where, progress, on_row or unheard, resume, rules=tuple(rules))
+        context = TrainContext(folder, load, where, progress, on_row or unheard, resume, rules=asked.remote.rules)
         return train_here(asked.runs, context, progress, fleet_size)
     source = asked.remote
-    remote = RemoteContext(source.data, source.data_dir, device, settings.store, settings.scratch, tuple(rules))
+    remote = RemoteContext(source.data, source.data_dir, device, settings.store, settings.scratch, source.rules)
     with hold(folder):
         if settings.store is not None:
             fetch_done(settings.store, asked.runs, folder)
@@ -123,22 +128,23 @@ def fetch_done(store: str, specs: Sequence[RunSpec], folder: Path) -> int:
     return download(store, [f"{spec.run_id}.jsonl" for spec in specs], open_folder(folder))
 
 
-def sweep_seconds(plan: Plan, load: Callable[[RunSpec], Dataset], device: torch.device) -> float:
+def sweep_seconds(plan: Plan, source: RemoteContext, device: torch.device) -> float:
     """Seconds that the fleets of a plan would take one after another, from one run of each rule, timed on this device.
 
     Stacked runs share work, so mostly too many.
 
     Args:
         plan: The plan.
-        load: The data set of a run.
+        source: Where the data of its runs, and rules from outside, come from.
         device: The device to time on.
     """
+    given = given_rules(source.rules)
     known: dict[tuple[str, str, bool], float] = {}
     total = 0.0
     for spec in (spec for job in plan.jobs for spec in job.specs):
         key = (spec.stack_key, spec.rule, spec.is_baseline)
         if key not in known:
-            known[key] = estimate(Fleet([spec], load(spec), default_model, device)).total
+            known[key] = estimate(Fleet([spec], source.load(spec), default_model, device, rules=given)).total
         total += known[key]
     return total
 

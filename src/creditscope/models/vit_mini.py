@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from creditscope.errors import BadInput
 from creditscope.models.residual import Residual
 
 
@@ -34,6 +35,12 @@ class ViTMini(nn.Module):
         ratio: int = 2,
     ) -> None:
         super().__init__()
+        if len(shape) != 3 or shape[1] % patch or shape[2] % patch:
+            raise BadInput(
+                f"vit-mini wants images whose sides are multiples of {patch}, got shape {shape}; use --set model=resmlp"
+            )
+        if width % heads:
+            raise BadInput(f"vit-mini has {heads} heads and wants a width that is a multiple of {heads}, got {width}")
         channels, height, breadth = shape
         self.patch = patch
         tokens = (height // patch) * (breadth // patch)

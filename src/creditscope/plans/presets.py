@@ -189,7 +189,7 @@ def _fields(chosen: Preset, variant: Mapping[str, Any], data: DataSpec, changes:
     fields = {**_RESMLP, **chosen.fields, **variant}
     if data.shape is not None and len(data.shape) != 3:
         fields["augment"] = "none"  # crops and flips are for pictures
-    if changes.get("model", fields["model"]) not in MODELS:
+    if changes.get("model", fields["model"]) not in MODELS.names():
         fields |= {"width": None, "terminal_ln": None}  # what we do not know of a user's own model
     return _changed(fields, changes)
 

@@ -17,7 +17,7 @@ from creditscope.plans.presets import SEEDS, preset, refusal, setting_names
 from creditscope.plans.yaml_lines import Located, Where, parse_yaml, read_yaml
 from creditscope.records import RunSpec, parse_method
 from creditscope.records.spec import DataSpec
-from creditscope.rules.build import full_method
+from creditscope.rules.build import Given, full_method
 
 MAX_RUNS = 100_000
 METHOD_SETTINGS = ("penalty", "train_last")
@@ -90,37 +90,40 @@ class SweepSpec:
         return tuple(dict.fromkeys(name for part in self.parts for name in part.data))
 
 
-def read_spec(path: Path) -> SweepSpec:
+def read_spec(path: Path, rules: Given | None = None) -> SweepSpec:
     """Read and validate a sweep spec.
 
     Args:
         path: The YAML file.
+        rules: Rules from outside, by name.
     """
-    return _validated(read_yaml(path))
+    return _validated(read_yaml(path), rules or {})
 
 
-def parse_spec(name: str, text: str) -> SweepSpec:
+def parse_spec(name: str, text: str, rules: Given | None = None) -> SweepSpec:
     """Validate a sweep spec given as text.
 
     Args:
         name: What to call it in messages.
         text: The YAML.
+        rules: Rules from outside, by name.
     """
-    return _validated(parse_yaml(name, text))
+    return _validated(parse_yaml(name, text), rules or {})
 
 
-def spec_of(sweep: Path | str | Mapping[str, Any]) -> SweepSpec:
+def spec_of(sweep: Path | str | Mapping[str, Any], rules: Given | None = None) -> SweepSpec:
     """A sweep spec from a file, or from what such a file would hold.
 
     Args:
         sweep: Path of the YAML file, or a mapping with its keys.
+        rules: Rules from outside, by name.
     """
     if isinstance(sweep, Mapping):
-        return _validated(Located("the sweep", dict(sweep), {}))
-    return read_spec(Path(sweep))
+        return _validated(Located("the sweep", dict(sweep), {}), rules or {})
+    return read_spec(Path(sweep), rules)
 
 
-def _validated(document: Located) -> SweepSpec:
+def _validated(document: Located, rules: Given) -> SweepSpec:
     if not isinstance(document.value, dict):
         raise document.bad((), "wanted keys such as preset, methods and grid; see examples/sweeps")
     try:
@@ -128,16 +131,16 @@ def _validated(document: Located) -> SweepSpec:
     except ValidationError as error:
         raise _explained(document, error) from None
     if file.runs is None:
-        parts = [_part(document, (), file, None)]
+        parts = [_part(document, (), file, None, rules)]
     else:
-        parts = [_part(document, ("runs", index), file, entry) for index, entry in enumerate(file.runs)]
+        parts = [_part(document, ("runs", index), file, entry, rules) for index, entry in enumerate(file.runs)]
     total = sum(part.size for part in parts)
     if total > MAX_RUNS:
         raise document.bad((), f"{total} runs are more than {MAX_RUNS}; split the sweep into several specs")
     return SweepSpec(document.name, tuple(parts))
 
 
-def _part(document: Located, where: Where, top: _Part, own: _Part | None) -> SweepPart:
+def _part(document: Located, where: Where, top: _Part, own: _Part | None, rules: Given) -> SweepPart:
     """One entry with what it inherits; every setting is tried alone, so that a bad one is named with its line."""
     levels: list[tuple[Where, _Part]] = [((), top)] + ([(where, own)] if own is not None else [])
     chosen, chosen_at = "demo", where
@@ -175,15 +178,15 @@ def _part(document: Located, where: Where, top: _Part, own: _Part | None) -> Swe
         raise document.bad(places["data"], "an empty list; name at least one data set")
     for key, choices in axes.items():
         _check_setting(document, made, key, choices, places[f"set {key}"])
-    _check_methods(document, made, places)
+    _check_methods(document, made, places, rules)
     return made
 
 
-def _check_methods(document: Located, part: SweepPart, places: Mapping[str, Where]) -> None:
+def _check_methods(document: Located, part: SweepPart, places: Mapping[str, Where], rules: Given) -> None:
     for index, name in enumerate(part.methods):
         where = (*places["methods"], index) if "methods" in places else ()
         try:
-            method = full_method(parse_method(name), {})
+            method = full_method(parse_method(name), rules)
         except BadInput as error:
             raise document.bad(where, str(error)) from None
         for key, is_said in (("penalty", method.penalty != 0), ("train_last", method.train_last != "all")):
@@ -201,8 +204,8 @@ def _check_setting(document: Located, part: SweepPart, key: str, values: tuple[A
     for value in values:
         if isinstance(value, bool) and key not in _FLAGS:
             raise document.bad(where, f"wanted no true or false, got {str(value).lower()}")
-        if key == "model" and str(value) not in MODELS:
-            raise document.bad(where, f"unknown model {_brief(value)}; {did_you_mean(str(value), MODELS)}")
+        if key == "model" and str(value) not in MODELS.names():
+            raise document.bad(where, f"unknown model {_brief(value)}; {did_you_mean(str(value), MODELS.names())}")
         if key == "penalty":
             _check_penalty(document, value, where)
         elif key == "train_last":

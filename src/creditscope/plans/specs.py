@@ -8,6 +8,7 @@ from creditscope.data.dataset import Dataset
 from creditscope.plans.presets import SEEDS, build_specs
 from creditscope.plans.presets import preset as find_preset
 from creditscope.records import RunSpec
+from creditscope.rules.build import given_rules
 
 
 def specs(
@@ -17,6 +18,7 @@ def specs(
     data: str | Dataset | None = None,
     seeds: Sequence[int] = SEEDS,
     changes: dict[str, Any] | None = None,
+    rules: Sequence[object] = (),
 ) -> list[RunSpec]:
     """The runs of a preset, changed as you like.
 
@@ -25,8 +27,9 @@ def specs(
         preset: Where the other settings come from: ``demo``, ``audit``, ``penalty``, ``snapshot`` or ``vit``.
         data: A data set or its name; None: the preset's.
         seeds: Seeds.
-        changes: Settings to change, e.g. ``{"width": 128, "epochs": 5, "lr": 1e-3}``.
+        changes: Settings to change, e.g. ``{"width": 128, "epochs": 5, "lr": 1e-3, "rule.decay": 0.1}``.
+        rules: Rules of your own that methods name: classes, or ``package.module:Name``.
     """
     chosen = find_preset(preset)
     loaded = data if isinstance(data, Dataset) else load_data(data or chosen.data)
-    return build_specs(chosen, loaded.spec, loaded.classes, methods, seeds, changes)
+    return build_specs(chosen, loaded.spec, loaded.classes, methods, seeds, changes, given_rules(rules))

@@ -1,18 +1,20 @@
 """From what a run says of its rule to the rule itself, in its wrappers; what does not fit is refused by name."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from creditscope.blocks import CreditRule
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.records import RunSpec
-from creditscope.records.method import RULE_NAME, Method, Option, parse_method
+from creditscope.records.method import RULE_NAME, Method, Option, parse_method, split_methods
 from creditscope.registry import one_of_each
 from creditscope.rules import RULES
 from creditscope.rules.wrappers import FixedFeedback, Normalised
 
 RuleClass = type[CreditRule]
+_OUTSIDE = re.compile(r"(?P<place>[A-Za-z_][\w.]*:[A-Za-z_]\w*)(?P<rest>([(+@-].*)?)")
 # Rules that a user handed over, by name; those of packages are found without it.
 Given = Mapping[str, RuleClass]
 
@@ -40,6 +42,25 @@ def given_rules(rules: Iterable[object]) -> dict[str, RuleClass]:
         if name in RULES.names():
             raise BadInput(f"a rule {name!r} exists already; give yours another name")
     return names
+
+
+def read_methods(text: str) -> tuple[list[str], tuple[str, ...]]:
+    """Methods separated by commas, and the rules of a user's own among them.
+
+    Args:
+        text: For example ``bp,mypackage.rules:MyRule,my-rule+pen0.01@frozen``. Where ``package.module:Name`` stands
+            for the rule, it is imported; from then on its own name stands for it too.
+    """
+    methods, places = [], []
+    for part in split_methods(text):
+        match = _OUTSIDE.fullmatch(part)
+        if match is None:
+            methods.append(part)
+            continue
+        (name,) = given_rules([match["place"]])
+        places.append(match["place"])
+        methods.append(name + match["rest"])
+    return methods, tuple(dict.fromkeys(places))
 
 
 def rule_class(name: str, given: Given) -> RuleClass:
