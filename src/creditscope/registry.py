@@ -1,6 +1,8 @@
 """Doors: what a name stands for, in this package, in installed ones, or in the user's own code."""
 
+import sys
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -9,6 +11,9 @@ from creditscope.errors import BadInput, did_you_mean
 
 # Entry-point group of checks; the command line lists it without importing the checks that ship.
 CHECK_GROUP = "creditscope.checks"
+
+# How a method's name is written; ``records.method`` reads it.
+GRAMMAR = "RULE[(option=value,…)][-rms][+penλ][@fixed-feedback][@frozen|@readout|@lastK]"
 
 
 class Registry:
@@ -47,8 +52,14 @@ class Registry:
         return load(places[what], self.kind)
 
     def _places(self) -> dict[str, str]:
-        added = {entry.name: entry.value for entry in entry_points(group=self.group)}
+        added = _installed(self.group, tuple(sys.path))
         return {**self._builtin, **{name: value for name, value in added.items() if name not in self._builtin}}
+
+
+@lru_cache(maxsize=64)
+def _installed(group: str, path: tuple[str, ...]) -> dict[str, str]:
+    """Entry points of a group; to find them every installed package is looked at, so it is done once a search path."""
+    return {entry.name: entry.value for entry in entry_points(group=group)}
 
 
 def load(place: str, kind: str) -> Any:

@@ -13,6 +13,8 @@ from extension.outside import RULES, KolenPollack, UniformDirect
 from creditscope.blocks import CreditRule, Step
 from creditscope.data import synthetic
 from creditscope.engine.checkpoint import FleetState, restore
+from creditscope.engine.fleet import Fleet
+from creditscope.engine.start import default_model
 from creditscope.errors import BadInput
 from creditscope.probes.expensive import measure_expensive
 from creditscope.probes.nulls import redraw
@@ -230,3 +232,36 @@ def test_both_kinds_of_drawing_have_the_spread_they_say():
     entries = torch.cat([t.flatten() for t in made.state_of(0).values()])
     assert float(entries.std()) == pytest.approx(1 / np.sqrt(3), rel=0.03)
     assert float(entries.abs().max()) <= 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_as_on_a_cpu(company, tmp_path):
+    """State, phases and trained entries live in the recorded step; only what a rule draws at random differs."""
+    runs = [named(method) for method in METHODS]
+
+    def made():
+        return Fleet(runs, fleets.features(), default_model, torch.device("cuda"), rules=GIVEN)
+
+    whole = made()
+    for epoch in range(1, fleets.EPOCHS + 1):
+        whole.train_epoch(epoch)
+    for method in METHODS:
+        if not method.startswith("wm"):
+            for stacks in (params_of, state_of):
+                ours = {name: t.cpu() for name, t in stacks(whole, method).items()}
+                same(ours, stacks(company, method), rtol=1e-6, atol=1e-9)
+    start = made()
+    assert any(not torch.equal(t, state_of(start, "wm")[name]) for name, t in state_of(whole, "wm").items())
+    half = made()
+    half.train_epoch(1)
+    half.train_epoch(2)
+    FleetState(half, 2).save(tmp_path)
+    resumed = made()
+    assert restore(resumed, tmp_path) == 2
+    resumed.train_epoch(3)
+    resumed.train_epoch(4)
+    for run in range(len(runs)):
+        ours, theirs = ({n: p[run] for n, p in fleet.params.items()} for fleet in (resumed, whole))
+        same(ours, theirs, rtol=0, atol=0)
+        same(resumed.state_of(run), whole.state_of(run), rtol=0, atol=0)

@@ -7,8 +7,7 @@ import typer
 
 from creditscope.cli.options import Checks, protocol_of
 from creditscope.models import MODELS
-from creditscope.records.method import GRAMMAR
-from creditscope.registry import DATASETS
+from creditscope.registry import DATASETS, GRAMMAR
 from creditscope.rules import RULES
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ def fleet_turns(job: FleetJob, context: TrainContext, timed: TimedFleet | None =
         context: Where and with what.
         timed: The fleet, where it was built and timed before.
     """
-    if (known_bytes(job.specs, "cpu", context.given) or 0) > _LARGE:
+    if (known_bytes(job.specs, context.device.type, context.given) or 0) > _LARGE:
         gc.collect()  # the parts of an earlier fleet hold each other: without this they stay a while, on a GPU too
     with _threads(job, context):
         fleet = _fleet(job, context, timed)

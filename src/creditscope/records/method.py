@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from creditscope.errors import BadInput, did_you_mean
+from creditscope.registry import GRAMMAR
 
 CreditNorm = Literal["none", "rms"]
 TrainLast = int | Literal["all"]
 Option = bool | int | float | str
 
-GRAMMAR = "RULE[(option=value,…)][-rms][+penλ][@fixed-feedback][@frozen|@readout|@lastK]"
 RULE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _PATTERN = re.compile(
     r"(?P<rule>[a-z][a-z0-9-]*?)(?:\((?P<options>[^()]*)\))?(?P<rms>-rms)?(?:\+pen(?P<penalty>[0-9.eE+-]+))?"
