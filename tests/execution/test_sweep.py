@@ -1,6 +1,7 @@
 """Running a sweep: what is done again and what never, memory, locks, the store, and logs that lie."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -147,6 +148,14 @@ def test_memory_that_runs_out_here_starts_the_halves_anew(runs, undisturbed, tmp
     assert ends(tmp_path) == ends(undisturbed)
     assert plans == [[2, 2], [1, 1, 2], [1, 1, 2], [1, 1, 2], [1, 1, 1, 1], [1, 1, 1, 1]], "each is written down first"
     assert not (tmp_path / PLAN_FILE).exists()
+
+
+def test_a_plan_that_outlived_its_fleets_goes(runs, undisturbed, tmp_path):
+    """Killed between the last end row and the end: the file is all that is left to do."""
+    folder = shutil.copytree(undisturbed, tmp_path / "runs")
+    plan(runs, tmp_path / "empty").write(folder)
+    assert run_here(plan(runs, folder), folder)[0].finished
+    assert not (folder / PLAN_FILE).exists()
 
 
 def test_a_fleet_that_was_begun_is_not_halved(runs, tmp_path):

@@ -260,8 +260,12 @@ def known_bytes(fleet: Sequence[RunSpec], device: str, rules: Given) -> int | No
         device: ``cpu`` or ``cuda``.
         rules: Rules from outside, by name.
     """
-    known = all(spec.model in MODELS.names() for spec in fleet)
-    return fleet_bytes(fleet, device, rules) if known else None
+    if not all(spec.model in MODELS.names() for spec in fleet):
+        return None
+    try:
+        return fleet_bytes(fleet, device, rules)
+    except (AssertionError, TypeError, ValueError):  # it cannot be built, and whoever builds it says why
+        return None
 
 
 def _company(folder: Path, log: RunLog, known: dict[str, RunSpec]) -> tuple[RunSpec, ...]:

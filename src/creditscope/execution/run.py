@@ -46,7 +46,9 @@ def run(plan: Plan, executor: Executor, folder: Path, progress: RunProgress) -> 
     Returns:
         The logs, in the order of the runs that were asked for.
     """
-    if plan.jobs:
+    if not plan.jobs:
+        plan.forget(folder)  # whoever wrote it may have been killed when all was done
+    else:
         plan.write(folder)
         failures: list[CreditscopeError] = []
         over = False
