@@ -267,7 +267,7 @@ class Fleet:
         Args:
             look: From ``observe``.
         """
-        return self._movement.rows(look)
+        return self._movement.rows(look.moved, look.feedback)
 
     def _summary(self) -> Summary:
         """The numbers of the probe data of every run; each group looks for itself, all are summed up together."""

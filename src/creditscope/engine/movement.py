@@ -8,7 +8,6 @@ from torch import Tensor
 
 from creditscope.engine.groups import Group
 from creditscope.engine.optim import Stack
-from creditscope.engine.state import FleetObservation
 from creditscope.probes.functional.movement import movements
 from creditscope.records.rows import Movement
 
@@ -40,23 +39,23 @@ class FleetMovement:
             feedback.append(torch.stack(moved) if moved else weights[:0])
         return weights, tuple(feedback)
 
-    def rows(self, observed: FleetObservation) -> list[Movement]:
+    def rows(self, moved: Tensor, feedback: tuple[Tensor, ...]) -> list[Movement]:
         """The same for the log, run by run.
 
         Args:
-            observed: With what ``measure`` gave.
+            moved: Of the weights, from ``measure``.
+            feedback: Of each group's state, from ``measure``.
         """
-        feedback = [
-            row for group, moved in zip(self.groups, observed.feedback, strict=True) for row in _rows(group, moved)
-        ]
+        pairs = zip(self.groups, feedback, strict=True)
+        learned = [row for group, found in pairs for row in _rows(group, found)]
         return [
             Movement(
-                weights=dict(zip(self._names, moved, strict=True)),
+                weights=dict(zip(self._names, weights, strict=True)),
                 blocks=self.blocks,
                 trainable=[all(name in trained for name in block) for block in self.blocks],
                 feedback=own,
             )
-            for moved, trained, own in zip(observed.moved.T.tolist(), self.trained, feedback, strict=True)
+            for weights, trained, own in zip(moved.T.tolist(), self.trained, learned, strict=True)
         ]
 
     @property
