@@ -52,8 +52,8 @@ class Share:
     """One of several processes that train a part of the runs each, at the same time."""
 
     def __init__(self, name: str, part: int, parts: int) -> None:
-        words = [sys.executable, __file__, "--share", name, str(part), str(parts)]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, __file__, "--share", name, str(part), str(parts)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline().strip() == "ready"
 
     def go(self) -> None:

@@ -153,7 +153,7 @@ def one_look(
 
     def work() -> EpochRow:
         with restoring(model):
-            snapshot = subject.snapshot(init, 1, dear=False)
+            snapshot = subject.snapshot(init, 1, expensive=False)
             observed = observe_model(subject, snapshot, independent=True)
             accuracy = float(subject.correct(snapshot).double().mean())
             return epoch_row(subject, observed, init, 1, test_accuracy=accuracy)

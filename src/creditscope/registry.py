@@ -33,7 +33,7 @@ class Registry:
         """The thing itself.
 
         Args:
-            what: A known name; ``package.module:Name`` of the user's own code; or the thing, handed back as it is.
+            what: A known name; ``package.module:Name`` of the user's own code; or the thing, returned as it is.
         """
         if not isinstance(what, str):
             return what

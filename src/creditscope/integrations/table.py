@@ -15,7 +15,7 @@ UNFINISHED = "unfinished"
 
 @dataclass
 class EpochTable:
-    """One line an epoch, the expensive probes of that epoch beside it.
+    """One line an epoch, with the expensive probes of that epoch.
 
     Args:
         spec: The run.

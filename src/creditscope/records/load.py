@@ -79,7 +79,7 @@ def load_logs(
     Args:
         paths: One or more files, or folders searched for ``*.jsonl``, ``*.jsonl.gz`` and ``*.json``.
         reduce: Makes each log smaller as soon as it is read, for readers that need only a part of thousands.
-        held: Logs that are at hand already; they come first, as they are.
+        held: Logs that are loaded already; they come first, as they are.
     """
     with without_collection():
         given = [paths] if isinstance(paths, (str, Path)) else paths

@@ -34,7 +34,7 @@ class RunLog:
         name: File name, or another name that says where it came from; never a full path.
         header: What the run is.
         epochs: One row per logged epoch, in order.
-        probes: Dear probes, in order.
+        probes: Expensive probes, in order.
         end: How it ended; None while it runs or after a kill.
         problems: What was found wrong but survivable, such as a torn last line.
     """

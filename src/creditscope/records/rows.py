@@ -315,7 +315,7 @@ class HeaderRow(Frozen):
     Args:
         schema_version: Version of these rows.
         spec: The run.
-        rule: The credit rule in its own words.
+        rule: What the credit rule says of itself.
         exact: Whether the credit at each state is exact by construction.
         blocks: Names of the blocks, in order.
         parameters: Number of trainable and frozen parameters together.

@@ -74,7 +74,7 @@ class FeedbackSpec(Frozen):
     Args:
         dist: ``normal``, ``like-init``, or None for rules without feedback.
         scale: The standard deviation in words, e.g. ``1/sqrt(classes)``.
-        seed: Seed of the feedback stream.
+        seed: Seed of the feedback.
         hash: SHA-256 over the drawn matrices; filled in when training starts.
     """
 
@@ -131,7 +131,7 @@ class RunSpec(Frozen):
         train_last: How many of the last blocks train.
         train_embedding: Whether the embedding trains.
         targets: ``labels``, or ``random`` for the random-target control.
-        seed: Seed of every stream of this run.
+        seed: Seed of everything random in this run.
         epochs: Epochs planned.
         batch: Batch size; the last short batch is dropped.
         optimiser: The optimiser and its constants.
@@ -247,7 +247,7 @@ class RunSpec(Frozen):
     def match_key(self) -> str:
         """What must agree with a matched baseline: all but seed, probes and which parts train.
 
-        The penalty is ignored for local rules (frozen blocks have no branch to contain) and must agree for
+        The penalty is ignored for local rules (frozen blocks have no branch to keep small) and must agree for
         BP, where it joins the global loss.
         """
         skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}

@@ -64,7 +64,7 @@ class Depth(Check):
         "margin the blocks add nothing that the embedding and the readout would not reach alone."
     )
     advice = (
-        "Report the frozen twin beside the accuracy. If the twin is as good, the claim is about a shallow net: "
+        "Report the frozen twin with the accuracy. If the twin is as good, the claim is about a shallow net: "
         "say so, or find the block that destroys what the embedding gives."
     )
     plot = CheckPlot(("margin", "accuracy"), lines=("margin",), baselines=True)
@@ -225,9 +225,9 @@ def _margins(cell: Cell) -> Margins:
         if unfinished:
             notes.append(f"unfinished, not compared: {listed(unfinished)}")
     else:
-        cut = [run.name for run in runs if not run.finished]
-        if cut:
-            notes.append(f"unfinished, judged at the last logged epoch: {listed(cut)}")
+        ended_early = [run.name for run in runs if not run.finished]
+        if ended_early:
+            notes.append(f"unfinished, judged at the last logged epoch: {listed(ended_early)}")
     claims = tuple((run, accuracy) for run in runs if (accuracy := accuracy_of(run)) is not None)
     silent = [run.name for run in runs if accuracy_of(run) is None]
     if silent:

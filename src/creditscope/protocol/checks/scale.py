@@ -28,8 +28,8 @@ class Scale(EpochCheck):
     title = "Scale"
     question = "Does any block blow the residual stream up?"
     healthy = (
-        "Healthy blocks hand on a stream of about the size they got: growth stays near 1. A line that climbs past"
-        " the threshold means that one block drowns all that came before it."
+        "Healthy blocks pass on a residual stream of about the size they got: growth stays near 1. A line that climbs "
+        "past the threshold means that one block drowns all that came before it."
     )
     advice = (
         "Keep the stream small before you read any cosine: a penalty on the residual branch, a smaller step, or a"
