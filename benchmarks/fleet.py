@@ -80,7 +80,7 @@ def train_share(name: str, part: int, parts: int) -> None:
 
 
 def compare(name: str, rounds: int, fused: bool) -> dict[str, list[float]]:
-    """Seconds a run-step of every way, interleaved so that noise hits all alike."""
+    """Seconds a run-step of every way, interleaved so that noise hits all of them."""
     specs, data, steps = case(name)
     cores = torch.get_num_threads()
     plain = [PlainRun(spec, data, CPU, "one") for spec in specs]

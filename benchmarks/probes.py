@@ -1,4 +1,4 @@
-"""What measuring costs: the probes of every epoch beside the epoch, and one look at a user's model beside one step.
+"""What measuring costs: per-epoch probes against the epoch, and one observation of a user's model against one step.
 
 The probe set of an epoch is what the engine does for every run after it: norms, gains, cosines and movement on the
 probe samples, and the rows they become; the evaluation of accuracy stands apart. A look is what ``creditscope.watch``

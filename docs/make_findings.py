@@ -60,7 +60,7 @@ def classic_dfa() -> Finding:
                 f"{_mean_reduced(rms)}.",
             ),
             Claim(
-                "It is slower, not absent: the stream of dfa still grows by more than a thousand.",
+                "It is slower, not absent: the residual stream of dfa still grows by more than a thousand.",
                 all(_fold(log) > 1e3 for log in dfa),
                 f"‖h_L‖ at the end over its initial value: {each(_fold(log) for log in dfa)}; for dfa-rms "
                 f"{each(_fold(log) for log in rms)}. At N=1024 (b) would fire on {at_1024} of {len(dfa)} seeds.",
@@ -87,7 +87,7 @@ def classic_dfa() -> Finding:
                 f"LayerNorm dfa-rms ends with growth {each(growth(last(log)) for log in no_ln)}.",
             ),
         ),
-        "The earlier estimate left the margin undecided (one seed of the twin). "
+        "The earlier estimate left the margin undecided (one seed of the frozen twin). "
         + (
             "With three paired seeds it is decided."
             if depth.ruling in (Ruling.PASSES, Ruling.FIRES)

@@ -1,4 +1,4 @@
-"""Write gallery.md: every figure, and beside each panel what was published and whether the shape is the same here."""
+"""Write gallery.md: every figure, and for each panel what was published and whether the shape is the same here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SWEPT = ("dfa-rms", *(f"dfa-rms+pen{value}" for value in PENALTIES))
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel beside its published counterpart.
+    """One panel and its published counterpart.
 
     Args:
         name: Its letter.

@@ -355,7 +355,7 @@ def _train(
 
 
 def _direct(model: ResMLP, x: Tensor, y: Tensor, feedback: list[Tensor], detach: bool) -> None:
-    """Direct feedback by hand: each block is told the output error through a random matrix of its own."""
+    """Direct feedback in plain code: each block gets the output error through a random matrix of its own."""
     error = (model(x).softmax(1) - functional.one_hot(y, CLASSES)).detach()
     h = model.embed(x)
     surrogate = (h * (error @ feedback[0])).sum()

@@ -12,7 +12,7 @@ FEEDBACK = [torch.randn(10, WIDTH, generator=torch.Generator().manual_seed(level
 
 
 def direct_feedback(model: nn.Module, x: torch.Tensor, y: torch.Tensor, *, detach_everywhere: bool) -> None:
-    """Each block is told the output error through a random matrix of its own; the head gets its exact gradient."""
+    """Each block gets the output error through a random matrix of its own; the head gets its exact gradient."""
     error = (model(x).softmax(1) - functional.one_hot(y, 10)).detach()
     h = model.embed(x.flatten(1))
     surrogate = (h * (error @ FEEDBACK[0])).sum()

@@ -176,7 +176,7 @@ class CreditRule(ABC):
         """
 
     def noise(self, task: Task, params: Params, batch: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of the random numbers that a step wants; the run's own seed draws them anew for each step.
+        """Shapes of the random numbers that a step wants; the run's own seed draws them again for each step.
 
         Args:
             task: What is trained.

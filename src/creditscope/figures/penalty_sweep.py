@@ -1,4 +1,4 @@
-"""Artefact 3, ``penalty-sweep``: the stream, the reference and the accuracy over training, one line per λ."""
+"""Artefact 3, ``penalty-sweep``: the residual stream, the reference and the accuracy over training, one line per λ."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Nulls: what a statistic looks like when the feedback is drawn afresh and everything else stays.
+"""Nulls: what a statistic looks like when the feedback is drawn again and everything else stays.
 
 The test is exact whatever the dependence between samples: under the null the run's own feedback is one more draw.
 """
@@ -258,7 +258,7 @@ def null_test(observed: Tensor, null: Tensor, fixed: list[bool], keep_draws: boo
 
 
 def _mean_cosines(signals: Sequence[Tensor], references: Sequence[Tensor]) -> Tensor:
-    """Mean cosine per state; NaN where the two do not live in one space (the published index, states of two widths)."""
+    """Mean cosine per state; NaN where the two are not in one space (the published index, states of two widths)."""
     alike = [c.shape == g.shape for c, g in zip(signals, references, strict=True)]
     # A zero vector has no direction: no sample is defined, and the mean is NaN.
     paired = [c if same else torch.zeros_like(g) for c, g, same in zip(signals, references, alike, strict=True)]

@@ -16,9 +16,9 @@ from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
 
 Role = Literal["claim", "baseline"]
-# A baseline whose branches add less than this to the stream is a linear net in all but name.
+# A baseline whose branches add less than this to the residual stream is a linear net in all but name.
 LINEAR_BRANCH = 0.01
-# What backprop is, whatever rule it is set beside.
+# What backprop is, whatever rule it is compared with.
 _BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None}
 _MUST_BE_KNOWN = ("model", "data", "epochs", "batch", "optimiser", "schedule")
 

@@ -193,7 +193,7 @@ def _extra(check: Check, found: list[tuple[Named, Outcome]], names: Names) -> Ta
 
 
 def _numbers(outcomes: list[tuple[Named, Outcome]], names: Names) -> Table:
-    """What a check found; a column in which nothing stands is left out."""
+    """What a check found; an empty column is left out."""
     columns: dict[str, Align] = {"method": "left", "outcome": "left", "value": "right", "interval": "right"}
     columns |= {"threshold": "right", "grade": "left", "first fired": "left", "per seed": "left"}
     rows = []

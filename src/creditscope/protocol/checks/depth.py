@@ -60,7 +60,7 @@ class Depth(Check):
     title = "Depth"
     question = "Do the trained blocks beat the same net with its blocks frozen?"
     healthy = (
-        "Each line is a run's accuracy less that of its twin whose blocks stay as they were drawn. Below the "
+        "Each line is a run's accuracy less that of its frozen twin, in which the blocks stay as drawn. Below the "
         "margin the blocks add nothing that the embedding and the readout would not reach alone."
     )
     advice = (
