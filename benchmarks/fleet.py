@@ -69,7 +69,7 @@ class Share:
 
 
 def train_share(name: str, part: int, parts: int) -> None:
-    """What such a process does: wait for the word, train, say how long a step took."""
+    """What such a process does: wait for the start signal, train, say how long a step took."""
     torch.set_num_threads(1)
     specs, data, steps = case(name)
     fleet = Fleet(specs[part::parts], data, default_model, CPU)
@@ -107,7 +107,7 @@ def compare(name: str, rounds: int, fused: bool) -> dict[str, list[float]]:
 
 
 def chosen(name: str) -> str:
-    """What the calibration picks, as ``sweeps.processes`` does, were the training long."""
+    """What the calibration picks, as ``execution.calibrate`` does for a long training."""
     specs, data, _ = case(name)
     cores = torch.get_num_threads()
     together = step_seconds(Fleet(specs, data, default_model, CPU, traced=False))

@@ -1,11 +1,11 @@
 """How cost grows with the number of runs, depth, width and batch: time a run-step, and peak memory with its forecast.
 
 One axis at a time moves away from the audit's own net (ResMLP, width 256, 4 blocks, batch 128, DFA). Time is that of
-training steps as the recipe does them; on a CPU it is CPU seconds on one thread. Memory is what the fleet's whole life
+training steps as the recipe does them; on a CPU it is CPU seconds on one thread. Memory is what the whole fleet
 takes: building, two epochs' steps, evaluation, probes, the copy at an epoch boundary. On a GPU that is what the
 allocator took from it at most (``max_memory_reserved``: recorded steps keep memory that no tensor holds); on a CPU how
 far the peak of the resident memory rose, in a process of its own, expensive probes of one run included; on a GPU they
-take a share of its memory, whatever the fleet. The forecast is ``sweeps.memory.fleet_bytes``, made
+take a share of its memory, whatever the fleet. The forecast is ``engine.memory.fleet_bytes``, made
 from shapes before the fleet is built.
 
     python benchmarks/growth.py [--device cpu|cuda] [--steps 100] [--out benchmarks/results/growth-cpu.json]

@@ -1,7 +1,7 @@
 """What the reference experiments cost on a GPU: every ResMLP run of `reproduce paper`, full epochs, all in one.
 
 Per-epoch probes, evaluation, final probes, logs and checkpoints are included. Pictures of CIFAR-10's shape stand in
-for CIFAR-10 itself: the time does not depend on what they show. With --vit the ViT-Mini runs train beside them.
+for CIFAR-10 itself: the time does not depend on what they show. With --vit the ViT-Mini runs train at the same time.
 
     python benchmarks/paper.py [--vit] [--dear protocol|final] [--out benchmarks/results/paper-h200.json]
 """

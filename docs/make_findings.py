@@ -289,7 +289,7 @@ def build() -> str:
     summary = "\n".join(f"| {i} | {finding.title} | {finding.word} |" for i, finding in enumerate(found, 1))
     parts = [
         "# Findings",
-        "Six things that came out of rebuilding the published experiment and that nobody has published, each put to "
+        "Six unpublished findings from rebuilding the published experiment, each put to "
         "the runs in `results/cifar10-h200`. Every number and every word *shown*, *refuted*, *partly* or *not "
         "measured* is computed by `docs/make_findings.py`; a finding is *partly* shown when its parts do not all agree "
         f"or one was not measured. Three seeds each ({', '.join(str(log.spec.seed) for log in runs('dfa', 100))}, in "

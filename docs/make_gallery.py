@@ -236,7 +236,7 @@ def partial() -> list[str]:
         "one bare number for the frozen baseline. `creditscope reproduce` writes it as text, Markdown and JSON.",
         verdict_table(reduced).to_markdown(),
         f"Of {len(required)} outcomes {len(decided)} are decided, and {agree} of these agree with the whole logs. "
-        "Scale stays open where h_0 is not logged. An earlier script took the initial h_0 for today's; on "
+        "Scale stays open where h_0 is not logged. An earlier script took the initial ‖h_L‖ for today's ‖h_0‖; on "
         f"dfa-rms+pen0.01 that reads as {each(naive)}-fold growth a block, where the whole logs show "
         f"{each(growth(last(log)) for log in pen)}: what grew is the embedding.",
     ]

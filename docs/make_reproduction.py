@@ -213,7 +213,7 @@ def build() -> str:
         "other code; ours are the runs in `results/cifar10-h200`, all but the random targets trained by one command, "
         "`creditscope reproduce paper --device cuda` (see its README for the commands, times and hardware), each "
         f"number computed from the logs when this page was written, seeds {', '.join(map(str, seeds))} in this order. "
-        "Accepted ranges were fixed beforehand and stand in `docs/published.yaml`.",
+        "Accepted ranges were fixed beforehand, in `docs/published.yaml`.",
         f"**{len(with_range) - len(missed)} of {len(with_range)} numbers that have a range reproduce.** "
         + ("Not: " + "; ".join(missed) + "." if missed else "None falls outside."),
         table(asked["judged"]).to_markdown(),
@@ -222,7 +222,7 @@ def build() -> str:
         "the mean-reduced gradient. ρ and the fresh-B null are those of the penalised runs.",
         _control_note(),
         "## Published and not matched by the rebuild",
-        "Reported, not judged, and nothing was tuned towards them.",
+        "These are reported, not judged, and we did not tune towards them.",
         table(asked["not_matched"]).to_markdown(),
         "## What falls short or differs",
         _differences(asked),
@@ -244,7 +244,7 @@ def _control_note() -> str:
     where = Counter(_cell_text(log) for _, log, _ in low)
     return (
         f"Over all {len(seen)} expensive probes of all runs the ρ control falls below .98 at some state in {len(low)}: "
-        + "; ".join(f"{count} × {words}" for words, count in where.items())
+        + "; ".join(f"{count} × {text}" for text, count in where.items())
         + f". The smallest is {number(value)} ({_cell_text(log)}, seed {log.spec.seed}, epoch {probe.epoch}): there "
         "the loss does not follow its own gradient over the step, and ρ is not judged."
     )
@@ -273,7 +273,7 @@ def _differences(asked: Mapping[str, Any]) -> str:
     lines.append(
         f"- {len(fast)} of {len(logs)} runs used TF32 matrix products in training and for their test accuracy "
         f"(float32: {'; '.join(exact)}). Norms, cosines and every other probe are taken without them. An earlier set "
-        "of the ResMLP runs in float32 stands in the history of the results folder; its numbers lie in the same ranges."
+        "of the ResMLP runs in float32 is in the history of the results folder; its numbers lie in the same ranges."
     )
     alone = [_cell_text(cell.cell.runs[0]) for cell in audit(results(), "published").claims if _has_no_twin(cell)]
     lines.append(f"- No frozen twin was trained, so depth is not measured: {'; '.join(alone) or 'nowhere'}.")

@@ -86,7 +86,7 @@ def span(values: Iterable[float]) -> str:
 
 
 def page(script: str, text: str) -> str:
-    """The page as it stands in its file, with the note that it is made.
+    """The page as its file holds it, with the note that a script wrote it.
 
     Args:
         script: Which script makes it.

@@ -59,8 +59,8 @@ def readme(folder: Path) -> str:
         f"# {folder.name}",
         "Run logs with everything that was measured, one gzip-compressed JSONL file a run "
         "(`creditscope audit`, `figure` and `report` read them as they are; `gzip -d` gives the plain file). "
-        "This page is written by `python results/pack.py` from the logs: nothing in it is typed by hand but the "
-        "commands, and the tests check that each command gives exactly the run ids that stand here.",
+        "`python results/pack.py` writes this page from the logs: only the commands are typed by hand, and the tests "
+        "check that each command gives exactly these run ids.",
         f"{len(logs)} runs; seeds {_each(log.spec.seed for log in logs)}; "
         f"{sum(path.stat().st_size for path in folder.glob('*.gz')) / 1e6:.1f} MB.",
         "## Where they come from",

@@ -1,4 +1,4 @@
-"""Doors: what a name stands for, in this package, in installed ones, or in the user's own code."""
+"""Registries: what a name stands for, in this package, in installed ones, or in the user's own code."""
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module

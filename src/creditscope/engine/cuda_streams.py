@@ -9,7 +9,7 @@ import torch
 
 # What must come true before work goes on.
 Ready = Callable[[], bool]
-# A GPU that is behind with large steps takes the next one when it has done one: nobody waits longer than this for it.
+# A GPU that is behind with large steps accepts the next one when one is done: no other fleet waits longer than this.
 ASKING_SECONDS = 0.02
 
 

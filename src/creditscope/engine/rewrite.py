@@ -17,7 +17,7 @@ ENOUGH_TILES = 128
 
 
 def simplify(listed: GraphModule) -> GraphModule:
-    """The list without products by one, detours, repetitions, sums of products in two, and what nobody reads.
+    """The list without products by one, detours, repetitions, sums of products in two, and unused values.
 
     Args:
         listed: From ``make_fx``.
@@ -76,7 +76,7 @@ def _normed(node: Node) -> Node | None:
 
 
 def _summed_product(graph: Graph, node: Node) -> Node | None:
-    """Where a node adds to a product that nobody else reads: both in one, as for a layer norm's gain and bias."""
+    """Where a node adds to a product that no other node reads: both in one, as for a layer norm's gain and bias."""
     if node.target is not _aten.add.Tensor or node.kwargs:
         return None
     for product, other in (node.args, node.args[::-1]):

@@ -34,7 +34,7 @@ def floor_line(panel: str) -> Point:
 
 
 def common_end(cells: Sequence[Cell]) -> tuple[int | None, str]:
-    """The last epoch that all cells reached, runs that ended early aside, and a line that says what was left out.
+    """The last epoch that all cells reached (without runs that ended early), and a line that says what was left out.
 
     Args:
         cells: The cells that are compared.

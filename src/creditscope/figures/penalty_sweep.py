@@ -195,7 +195,7 @@ def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle])
         axes.set_ylim(max(0.0, min(shown) - air), max(shown) + 2 * air)
         axes.yaxis.set_major_locator(linear_ticks())
     draw_lines(axes, points, chosen)
-    # The baseline's rule stands in the title and in the small print: a short text covers less of the lines.
+    # The title and the small print name the baseline's rule: a short text covers less of the lines.
     names = [line.series.rsplit("@", 1)[-1] for line in lines]
     values = [sci(line.y or 0.0) if panel.log else f"{line.y:.3f}" for line in lines]
     texts = [f"{name} {value}" for name, value in zip(names, values, strict=True)]

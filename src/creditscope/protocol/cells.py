@@ -190,7 +190,7 @@ def build_cells(
     for run in given:
         if run.spec.train_last not in (0, None):
             raise BadInput(f"--baseline wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them")
-    # A run that stands in both is the user's baseline, once.
+    # A run that is in both counts once, as the user's baseline.
     taken = {_identity(run) for run in given if run.spec.seed is not None}
     logs = [run for run in logs if _identity(run) not in taken] if taken else logs
     pool = _Pool([*(run for run in logs if run.spec.is_baseline), *given], logs)

@@ -1,4 +1,4 @@
-"""Labels: a method name, and whatever tells a cell from the others it is shown with."""
+"""Labels: a method name, and what tells a cell from the others it is shown with."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -206,7 +206,7 @@ def _same(a: _Found, b: _Found) -> bool:
 
 
 def _whole(found: _Found) -> RunLog | None:
-    """The log as it stands in its file; None when the file has gone or was written over since."""
+    """The log as its file holds it; None when the file has gone or was overwritten since."""
     if found.path is None:
         return found.log
     try:

@@ -100,7 +100,7 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
 
 
 def observe_model(subject: Subject, snapshot: Snapshot, independent: bool | None = None) -> ModelObservation:
-    """The per-epoch set, with what stands in the way of part of it.
+    """The per-epoch set, with the reasons why parts of it could not be measured.
 
     Args:
         subject: The model.

@@ -70,7 +70,7 @@ def ridge_weights(x: Tensor, target: Tensor, strength: Tensor, gram: Tensor | No
 
 
 def _solve(factor: Tensor, target: Tensor) -> Tensor:
-    """As ``cholesky_solve``, which on a GPU waits until all is done there, whoever asked for it."""
+    """As ``cholesky_solve``, which on a GPU waits until all work there is done, also that of others."""
     half: Tensor = torch.linalg.solve_triangular(factor, target, upper=False)
     whole: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
     return whole
