@@ -91,7 +91,7 @@ def one_of_each(things: Iterable[Any], kind: str) -> dict[str, Any]:
     return found
 
 
-# Kept here, and not beside the readers, because these load torch and their names are wanted without it.
+# Kept here, not next to the readers, because these load torch and their names are wanted without it.
 DATASETS = Registry(
     "data set",
     "creditscope.datasets",

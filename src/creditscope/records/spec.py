@@ -92,8 +92,7 @@ class ProbeSpec(Frozen):
         batch: Probe batch size.
         reduction: ``sum``: gradients are per sample; ``mean``: divided by the probe batch.
         mode: The module mode while measuring.
-        epochs: Epochs at which the expensive set is measured besides the last; None: the protocol's list. Logs of
-            version 1 call it ``dear``.
+        epochs: Epochs at which the expensive set is measured besides the last; None: the protocol's list.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
     """
@@ -102,7 +101,7 @@ class ProbeSpec(Frozen):
     batch: int | None = Field(default=128, gt=0)
     reduction: Literal["sum", "mean"] | None = "sum"
     mode: Literal["eval", "train"] | None = "eval"
-    epochs: tuple[int, ...] | None = Field(default=None, validation_alias=AliasChoices("epochs", "dear"))
+    epochs: tuple[int, ...] | None = Field(default=None, validation_alias=AliasChoices("epochs", "dear"))  # version 1
     redraws: int = Field(default=999, ge=0)
     directions: int = Field(default=32, ge=0)
 

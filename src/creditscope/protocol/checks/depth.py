@@ -117,7 +117,7 @@ class Depth(Check):
                     ", ".join(f"{other['method']} {_fraction(other['accuracy'])}" for other in others) or "–",
                 )
             )
-        columns = ("method", "accuracy", "compared with", "its accuracy", "matched", "beside it")
+        columns = ("method", "accuracy", "compared with", "its accuracy", "matched", "related")
         return Table(columns, tuple(rows), title="What each was compared with")
 
     @abstractmethod
@@ -299,7 +299,7 @@ def _use(run: RunLog, common: list[int], pairs: bool) -> bool:
 
 def _baseline(cell: Cell) -> dict[str, Any]:
     assert cell.baseline is not None
-    beside = cell.related
+    related = cell.related
     return {
         "method": cell.baseline.method,
         "accuracy": cell.baseline.mean,
@@ -310,7 +310,7 @@ def _baseline(cell: Cell) -> dict[str, Any]:
         "effectively_linear": effectively_linear(cell.baseline.runs),
         "beside": [
             {"method": runs[0].spec.method, "accuracy": mean_accuracy(runs), "seeds": [run.spec.seed for run in runs]}
-            for runs in (beside.bp_frozen, beside.readout)
+            for runs in (related.bp_frozen, related.readout)
             if runs
         ],
     }
