@@ -2,8 +2,7 @@
 
 Runs are ordered so that each rule is one neighbouring group (its frozen twins another where arithmetic is the bound),
 mapped by one ``vmap``; λ, learning rates, masks and seeds differ freely inside it. Everything random is drawn outside,
-per run, from its own seed, so a run depends on its own seed alone: alone and in company its parameters agree over
-20 steps to 1e-4 of their size in float32, where only the order of sums differs.
+from each run's own seed. Alone and in company its parameters agree over 20 steps to 1e-4 in float32 (relative).
 """
 
 import contextlib

@@ -379,13 +379,10 @@ Row = Annotated[HeaderRow | EpochRow | ProbeRow | EndRow, Field(discriminator="k
 
 
 def strip_nonfinite(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Replace NaN and infinities by None and say where they stood.
+    """The row with None for NaN and infinities, and a map from their dotted paths to ``nan``, ``inf`` or ``-inf``.
 
     Args:
         row: A dumped row.
-
-    Returns:
-        The row that JSON can carry, and a map from dotted path to ``nan``, ``inf`` or ``-inf``.
     """
     found: dict[str, str] = {}
 
