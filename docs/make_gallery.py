@@ -255,7 +255,7 @@ def build() -> str:
     """The whole page."""
     parts = [
         "# Gallery",
-        "Drawn by `python docs/make_figures.py` from `results/cifar10-h200`, nothing else; each picture has a PDF, an "
+        "Drawn by `python docs/make_figures.py` from `results/cifar10-h200` alone; each picture has a PDF, an "
         "SVG and a CSV with every point and the logs behind it. Next to each is what the published panel shows, as "
         "far as its authors' numbers tell (`docs/published.yaml`), and whether ours has the same shape: computed, too. "
         "The published images are not copied here.",
