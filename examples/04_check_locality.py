@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional
 
 import creditscope as cs
-from creditscope.models import ResMLP
+from creditscope.models.resmlp import ResMLP
 
 WIDTH, BLOCKS = 32, 3
 FEEDBACK = [torch.randn(10, WIDTH, generator=torch.Generator().manual_seed(level)) for level in range(BLOCKS)]
