@@ -2,8 +2,8 @@
 
 The logs are real rows of the committed CIFAR-10 runs under other headers: cells of three seeds, each claim with its
 frozen twin. Each audit is a process of its own on one core, start-up included. Where others share the core, wall-clock
-says little: CPU seconds stand beside it, the best of the rounds beside their median, and in the same rounds what
-Python's own json needs to parse these files and do nothing with them.
+says little, so CPU seconds are given too: the best of the rounds and their median, and in the same rounds what Python's
+own json needs to parse these files and do nothing with them.
 
     python benchmarks/audit_scale.py [--logs 100 300 1000] [--rounds 3] [--out benchmarks/results/audit-scale.json]
 """

@@ -52,8 +52,8 @@ class Share:
     """One of several processes that train a part of the runs each, at the same time."""
 
     def __init__(self, name: str, part: int, parts: int) -> None:
-        words = [sys.executable, __file__, "--share", name, str(part), str(parts)]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, __file__, "--share", name, str(part), str(parts)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline().strip() == "ready"
 
     def go(self) -> None:
@@ -69,7 +69,7 @@ class Share:
 
 
 def train_share(name: str, part: int, parts: int) -> None:
-    """What such a process does: wait for the word, train, say how long a step took."""
+    """What such a process does: wait for the start signal, train, say how long a step took."""
     torch.set_num_threads(1)
     specs, data, steps = case(name)
     fleet = Fleet(specs[part::parts], data, default_model, CPU)
@@ -80,7 +80,7 @@ def train_share(name: str, part: int, parts: int) -> None:
 
 
 def compare(name: str, rounds: int, fused: bool) -> dict[str, list[float]]:
-    """Seconds a run-step of every way, interleaved so that noise hits all alike."""
+    """Seconds a run-step of every way, interleaved so that noise hits all of them."""
     specs, data, steps = case(name)
     cores = torch.get_num_threads()
     plain = [PlainRun(spec, data, CPU, "one") for spec in specs]
@@ -107,7 +107,7 @@ def compare(name: str, rounds: int, fused: bool) -> dict[str, list[float]]:
 
 
 def chosen(name: str) -> str:
-    """What the calibration picks, as ``sweeps.processes`` does, were the training long."""
+    """What the calibration picks, as ``execution.calibrate`` does for a long training."""
     specs, data, _ = case(name)
     cores = torch.get_num_threads()
     together = step_seconds(Fleet(specs, data, default_model, CPU, traced=False))

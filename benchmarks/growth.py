@@ -1,11 +1,11 @@
-"""How cost grows with the number of runs, depth, width and batch: time a run-step, and peak memory beside its forecast.
+"""How cost grows with the number of runs, depth, width and batch: time a run-step, and peak memory with its forecast.
 
 One axis at a time moves away from the audit's own net (ResMLP, width 256, 4 blocks, batch 128, DFA). Time is that of
-training steps as the recipe does them; on a CPU it is CPU seconds on one thread. Memory is what the fleet's whole life
+training steps as the recipe does them; on a CPU it is CPU seconds on one thread. Memory is what the whole fleet
 takes: building, two epochs' steps, evaluation, probes, the copy at an epoch boundary. On a GPU that is what the
 allocator took from it at most (``max_memory_reserved``: recorded steps keep memory that no tensor holds); on a CPU how
 far the peak of the resident memory rose, in a process of its own, expensive probes of one run included; on a GPU they
-take a share of its memory, whatever the fleet. The forecast is ``sweeps.memory.fleet_bytes``, made
+take a share of its memory, whatever the fleet. The forecast is ``engine.memory.fleet_bytes``, made
 from shapes before the fleet is built.
 
     python benchmarks/growth.py [--device cpu|cuda] [--steps 100] [--out benchmarks/results/growth-cpu.json]
@@ -124,7 +124,7 @@ def grown(settings: dict[str, int], method: str) -> int:
 
 
 def in_a_process(settings: dict[str, int], method: str) -> int:
-    """The same in a process of its own, whose allocator hands every freed tensor back."""
+    """The same in a process of its own; its allocator returns every freed tensor."""
     command = [sys.executable, __file__, "--method", method, "--point", json.dumps(settings)]
     env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
     return int(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
@@ -148,7 +148,9 @@ def main() -> None:
     parser.add_argument("--method", default="dfa", help="methods, separated by commas")
     parser.add_argument("--steps", type=int, help="timed steps; else 100 on a GPU, 10 on a CPU")
     parser.add_argument("--point", help="measure the memory of one point here, and print it")
-    parser.add_argument("--predict", type=Path, metavar="FILE", help="predict anew for a results file, measure nothing")
+    parser.add_argument(
+        "--predict", type=Path, metavar="FILE", help="predict again for a results file, measure nothing"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.point:

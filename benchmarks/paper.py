@@ -1,7 +1,7 @@
 """What the reference experiments cost on a GPU: every ResMLP run of `reproduce paper`, full epochs, all in one.
 
 Per-epoch probes, evaluation, final probes, logs and checkpoints are included. Pictures of CIFAR-10's shape stand in
-for CIFAR-10 itself: the time does not depend on what they show. With --vit the ViT-Mini runs train beside them.
+for CIFAR-10 itself: the time does not depend on what they show. With --vit the ViT-Mini runs train at the same time.
 
     python benchmarks/paper.py [--vit] [--dear protocol|final] [--out benchmarks/results/paper-h200.json]
 """
@@ -47,24 +47,26 @@ def main() -> None:
     for members in fleets.values():
         spec = members[0].spec
         run_steps = sum(log.last.step for log in members)
-        dear = sum(row.time_probe for log in members for row in log.probes)
+        expensive = sum(row.time_probe for log in members for row in log.probes)
         ended = max(log.end.time_total for log in members)
         results.append(
             {"model": spec.model, "terminal_ln": spec.terminal_ln, "epochs": spec.epochs, "runs": len(members),
-             "run_steps": run_steps, "expensive_seconds": dear, "ended_after": ended, "path": members[0].header.path}
+             "run_steps": run_steps, "expensive_seconds": expensive, "ended_after": ended,
+             "path": members[0].header.path}
         )  # fmt: skip
         ln = "" if spec.terminal_ln else ", no terminal LN"
         rows.append(
             (f"{spec.model}{ln}", str(spec.epochs), str(len(members)), members[0].header.path, f"{run_steps:,}",
-             f"{dear:.0f}", f"{ended:.0f}")
+             f"{expensive:.0f}", f"{ended:.0f}")
         )  # fmt: skip
     heads = ("model", "epochs", "runs", "path", "run-steps", "expensive probes s", "ended after s")
     print(Table(heads, tuple(rows)).to_text())
     steps = sum(result["run_steps"] for result in results)
-    dear = sum(result["expensive_seconds"] for result in results)
+    expensive = sum(result["expensive_seconds"] for result in results)
     print(f"{len(logs)} runs, {steps:,} run-steps in {wall:.0f} s: {1e6 * wall / steps:.1f} µs a run-step overall")
     print(
-        f"of these {dear:.0f} s in expensive probes ({options.dear}), {1e6 * (wall - dear) / steps:.1f} µs without them"
+        f"of these {expensive:.0f} s in expensive probes ({options.dear}), "
+        f"{1e6 * (wall - expensive) / steps:.1f} µs without them"
     )
     facts = provenance(options.device, torch.cuda.get_device_name() if options.device == "cuda" else None)
     print(", ".join(f"{key} {value}" for key, value in facts.items()))

@@ -1,4 +1,4 @@
-"""The plain loop that all is compared with: one nn.Module, autograd, one run at a time, as one writes it by hand."""
+"""The plain loop that everything is compared with: one nn.Module, autograd, one run at a time, as users write it."""
 
 import time
 from collections.abc import Callable

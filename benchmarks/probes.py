@@ -1,12 +1,13 @@
-"""What measuring costs: the probes of every epoch beside the epoch, and one look at a user's model beside one step.
+"""What measuring costs: per-epoch probes against the epoch, and one observation of a user's model against one step.
 
 The probe set of an epoch is what the engine does for every run after it: norms, gains, cosines and movement on the
-probe samples, and the rows they become; the evaluation of accuracy stands apart. A look is what ``creditscope.watch``
-does to a plain model when it is due; a step is that model's own forward, backward and AdamW on one batch. Where
-Cockpit is installed (cockpit-for-pytorch), a step with SGD that it tracks stands beside the same step without it.
+probe samples, and the rows they become; the evaluation of accuracy is separate. An observation is what
+``creditscope.watch`` does to a plain model when it is due; a step is that model's own forward, backward and AdamW on
+one batch. Where Cockpit is installed (cockpit-for-pytorch), a step with SGD that it tracks is compared with the same
+step without it.
 
-Each round times both sides in turn. On a CPU it is CPU seconds, so that neighbours on the machine do not count; on a
-card seconds between two moments at which it is idle. What compares is the ratio.
+Each round times both sides in turn. On a CPU it is CPU seconds, so that other programs on the machine do not count; on
+a GPU seconds between two moments at which it is idle. Compare the ratios.
 
     python benchmarks/probes.py [--device cpu|cuda] [--rounds 5] [--out benchmarks/results/probes-cpu.json]
 """
@@ -153,7 +154,7 @@ def one_look(
 
     def work() -> EpochRow:
         with restoring(model):
-            snapshot = subject.snapshot(init, 1, dear=False)
+            snapshot = subject.snapshot(init, 1, expensive=False)
             observed = observe_model(subject, snapshot, independent=True)
             accuracy = float(subject.correct(snapshot).double().mean())
             return epoch_row(subject, observed, init, 1, test_accuracy=accuracy)
@@ -162,7 +163,7 @@ def one_look(
 
 
 def observations(device: torch.device, rounds: int) -> list[dict[str, Any]]:
-    """One look at each model over one plain step, at the batch's own size and at the default number of samples."""
+    """One observation of each model over one plain step, at the batch's size and at the default number of samples."""
     found = []
     for name, (model, shape, blocks, credit) in users_models(device).items():
         model.to(device)

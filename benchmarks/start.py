@@ -1,7 +1,7 @@
 """How long `creditscope --help` takes, and which packages it loads.
 
 Each start is a process of its own, with its compiled files already there. Where others share the cores, wall-clock says
-little: CPU seconds stand beside it.
+little, so CPU seconds are given too.
 
     python benchmarks/start.py [--rounds 9] [--out benchmarks/results/start-cpu.json]
 """

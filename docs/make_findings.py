@@ -60,7 +60,7 @@ def classic_dfa() -> Finding:
                 f"{_mean_reduced(rms)}.",
             ),
             Claim(
-                "It is slower, not absent: the stream of dfa still grows by more than a thousand.",
+                "It is slower, not absent: the residual stream of dfa still grows by more than a thousand.",
                 all(_fold(log) > 1e3 for log in dfa),
                 f"‖h_L‖ at the end over its initial value: {each(_fold(log) for log in dfa)}; for dfa-rms "
                 f"{each(_fold(log) for log in rms)}. At N=1024 (b) would fire on {at_1024} of {len(dfa)} seeds.",
@@ -87,7 +87,7 @@ def classic_dfa() -> Finding:
                 f"LayerNorm dfa-rms ends with growth {each(growth(last(log)) for log in no_ln)}.",
             ),
         ),
-        "The earlier estimate left the margin undecided (one seed of the twin). "
+        "The earlier estimate left the margin undecided (one seed of the frozen twin). "
         + (
             "With three paired seeds it is decided."
             if depth.ruling in (Ruling.PASSES, Ruling.FIRES)
@@ -289,7 +289,7 @@ def build() -> str:
     summary = "\n".join(f"| {i} | {finding.title} | {finding.word} |" for i, finding in enumerate(found, 1))
     parts = [
         "# Findings",
-        "Six things that came out of rebuilding the published experiment and that nobody has published, each put to "
+        "Six unpublished findings from rebuilding the published experiment, each put to "
         "the runs in `results/cifar10-h200`. Every number and every word *shown*, *refuted*, *partly* or *not "
         "measured* is computed by `docs/make_findings.py`; a finding is *partly* shown when its parts do not all agree "
         f"or one was not measured. Three seeds each ({', '.join(str(log.spec.seed) for log in runs('dfa', 100))}, in "

@@ -1,4 +1,4 @@
-"""Write gallery.md: every figure, and beside each panel what was published and whether the shape is the same here."""
+"""Write gallery.md: every figure, and for each panel what was published and whether the shape is the same here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SWEPT = ("dfa-rms", *(f"dfa-rms+pen{value}" for value in PENALTIES))
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel beside its published counterpart.
+    """One panel and its published counterpart.
 
     Args:
         name: Its letter.
@@ -236,7 +236,7 @@ def partial() -> list[str]:
         "one bare number for the frozen baseline. `creditscope reproduce` writes it as text, Markdown and JSON.",
         verdict_table(reduced).to_markdown(),
         f"Of {len(required)} outcomes {len(decided)} are decided, and {agree} of these agree with the whole logs. "
-        "Scale stays open where h_0 is not logged. An earlier script took the initial stream for today's h_0; on "
+        "Scale stays open where h_0 is not logged. An earlier script took the initial ‖h_L‖ for today's ‖h_0‖; on "
         f"dfa-rms+pen0.01 that reads as {each(naive)}-fold growth a block, where the whole logs show "
         f"{each(growth(last(log)) for log in pen)}: what grew is the embedding.",
     ]
@@ -255,8 +255,8 @@ def build() -> str:
     """The whole page."""
     parts = [
         "# Gallery",
-        "Drawn by `python docs/make_figures.py` from `results/cifar10-h200`, nothing else; each picture has a PDF, an "
-        "SVG and a CSV with every point and the logs behind it. Beside each stands what the published panel shows, as "
+        "Drawn by `python docs/make_figures.py` from `results/cifar10-h200` alone; each picture has a PDF, an "
+        "SVG and a CSV with every point and the logs behind it. Next to each is what the published panel shows, as "
         "far as its authors' numbers tell (`docs/published.yaml`), and whether ours has the same shape: computed, too. "
         "The published images are not copied here.",
     ]

@@ -1,4 +1,4 @@
-"""Write performance.md: what the benchmarks measured beside what was wanted of them; no number is typed here."""
+"""Write performance.md: what the benchmarks measured and what was wanted of them; no number is typed here."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ COMMANDS = {
 INTRO = f"""\
 # Performance
 
-Speed is told as ratios, both sides timed in one run on one machine. Each table is printed by the command above it and
-written from the file that the command leaves in `benchmarks/results/`, by `docs/{SCRIPT}`; so are the words *met*
-and *not met*. `make bench` runs those that need no GPU.
+Speed is given as ratios; both sides are timed in one run on one machine. The command above a table prints it and leaves
+a file in `benchmarks/results/`; `docs/{SCRIPT}` writes the table here from that file, and so the words *met* and
+*not met*. `make bench` runs those that need no GPU.
 
 """
 NOTE = (
@@ -36,7 +36,7 @@ NOTE = (
     "Change the script, not this page. -->"
 )
 JUDGED = """\
-Where several values speak to a target the worst is judged. There are two plain loops: one AdamW a block, as local
+Where several values belong to a target, the worst is judged. There are two plain loops: one AdamW a block, as local
 learning is mostly written, and the faster one with a single AdamW for the whole net.
 
 """
@@ -130,19 +130,19 @@ def forecast(row: Mapping[str, Any]) -> float:
 
 def targets() -> list[Target]:
     """Everything that was wanted, in order."""
-    card, fleet, paper = "gpu-h200", "fleet-cpu", "results/cifar10-h200"
+    gpu, fleet, paper = "gpu-h200", "fleet-cpu", "results/cifar10-h200"
     wall, resmlp = (paper_seconds(), paper_steps("resmlp")) if paper_fleets() else (None, None)
     whole = command_seconds()
     made = []
     for matmul in ("tf32", "float32"):
-        for kind, words in (("plain", "an AdamW a block"), ("plain_one", "one AdamW")):
+        for kind, text in (("plain", "an AdamW a block"), ("plain_one", "one AdamW")):
             loop = [row[kind] / row["fleet"] for row in fastest(128, matmul)]
-            what = f"GPU, 128 runs, {matmul}: plain loop ({words})/fleet, per run-step"
-            made.append(at_least(what, card, 150, loop, times))
+            what = f"GPU, 128 runs, {matmul}: plain loop ({text})/fleet, per run-step"
+            made.append(at_least(what, gpu, 150, loop, times))
         over = [row["fleet"] / row["limit"] for row in fastest(128, matmul)]
-        made.append(at_most(f"GPU, 128 runs, {matmul}: fleet/limit of the GPU", card, 2.5, over, times))
+        made.append(at_most(f"GPU, 128 runs, {matmul}: fleet/limit of the GPU", gpu, 2.5, over, times))
         alone = [row["plain_one"] / row["fleet"] for row in fastest(1, matmul)]
-        made.append(at_least(f"GPU, 1 run, {matmul}: plain loop (one AdamW)/fleet", card, 10, alone, times))
+        made.append(at_least(f"GPU, 1 run, {matmul}: plain loop (one AdamW)/fleet", gpu, 10, alone, times))
     lone = record("paper-h200")
     steps = sum(row["run_steps"] for row in lone["fleets"]) if lone else 0
     made.append(
@@ -186,7 +186,7 @@ def targets() -> list[Target]:
 
 
 def lone_table(found: dict[str, Any]) -> str:
-    """The fleets of the ResMLP runs trained without ViT-Mini beside them."""
+    """The fleets of the ResMLP runs, trained without ViT-Mini at the same time."""
     lines = [
         (
             "resmlp" if row["terminal_ln"] else "resmlp, no terminal LN", str(row["runs"]), str(row["epochs"]),
@@ -210,7 +210,7 @@ def section(title: str, about: str, name: str, body: Callable[[dict[str, Any]], 
     return text + f"{body(found)}\n\n{provenance_line(found['provenance'])}\n\n"
 
 
-def card_table(found: Mapping[str, Any]) -> str:
+def gpu_table(found: Mapping[str, Any]) -> str:
     heads = (
         *("runs", "products in", "path", "fleet µs/run-step", "plain loop/fleet", "the same, an AdamW a block"),
         *("fleet/limit", "first steps s"),
@@ -263,7 +263,7 @@ def probes_table(found: Mapping[str, Any]) -> str:
     return (
         markdown_table(first, epochs)
         + "\n\n"
-        + markdown_table(("model", "batch", "samples looked at", "look/plain step"), looks)
+        + markdown_table(("model", "batch", "samples observed", "observation/plain step"), looks)
     )
 
 
@@ -276,8 +276,8 @@ def growth_table(found: Mapping[str, Any]) -> str:
         )
         for row in found["results"]
     ]  # fmt: skip
-    anew = "\n\nThe forecasts were made anew (`--predict`) after the measurement." if "predicted_later" in found else ""
-    return markdown_table(heads, lines) + anew
+    later = "\n\nThe forecasts were made after the measurement (`--predict`)." if "predicted_later" in found else ""
+    return markdown_table(heads, lines) + later
 
 
 def start_table(found: Mapping[str, Any]) -> str:
@@ -300,9 +300,9 @@ def audit_table(found: Mapping[str, Any]) -> str:
 
 
 def summary() -> str:
-    """What was wanted beside what was measured."""
-    words = {True: "met", False: "NOT met", None: NOT_MEASURED}
-    lines = [(t.what, t.wanted, t.measured or "–", words[t.met], t.file) for t in targets()]
+    """What was wanted and what was measured."""
+    outcome = {True: "met", False: "NOT met", None: NOT_MEASURED}
+    lines = [(t.what, t.wanted, t.measured or "–", outcome[t.met], t.file) for t in targets()]
     return markdown_table(("what", "wanted", "measured", "so it is", "from"), lines)
 
 
@@ -310,8 +310,8 @@ def build() -> str:
     """The page."""
     probes = """
 First: what the engine measures for every run after every epoch (accuracy apart) over the steps of that epoch. Then one
-per-epoch observation of `creditscope.watch` at a plain model over one plain step (forward, backward, update); what
-Cockpit does at each step of the same chain stands beside it where Cockpit is installed."""
+per-epoch observation of `creditscope.watch` at a plain model over one plain step (forward, backward, update); where
+Cockpit is installed, also what it does at each step of the same chain."""
     growth = """
 One axis at a time moves away from ResMLP of width 256 with 4 blocks, batch 128, DFA. The forecast is made from shapes
 before the fleet is built; it splits fleets to fit the device. On a CPU the expensive probes of one run are in
@@ -325,7 +325,7 @@ it, and outweigh small fleets; on a GPU they take a share of its memory, whateve
             "A fleet on a GPU",
             "The limit is AdamW's memory traffic at the measured copy bandwidth plus the step's arithmetic at the\n"
             "measured rate of a large product in the same precision.",
-            *("gpu-h200", card_table),
+            *("gpu-h200", gpu_table),
         ),
         paper_section() + "\n",
         section(

@@ -1,7 +1,8 @@
 """Write docs/reliability.md from the faults that a test run injected and from the scaling benchmark.
 
 rm docs/faults.jsonl  # each run adds to it
-CREDITSCOPE_FAULT_REPORT=docs/faults.jsonl python -m pytest tests/sweeps/test_faults.py tests/sweeps/test_ray_cluster.py
+CREDITSCOPE_FAULT_REPORT=docs/faults.jsonl python -m pytest tests/execution/test_faults.py \
+    tests/execution/test_ray_cluster.py
 python benchmarks/sweep_scale.py > docs/sweep_scale.json
 python docs/make_reliability.py
 """
@@ -18,9 +19,9 @@ SCRIPT = "make_reliability.py"
 INTRO = """\
 # Reliability
 
-Each fault was really done to a small sweep (four runs, in a process of its own) by the test suite, and the folder
-compared with that of an undisturbed sweep: every run must end finished exactly once, and every row must be equal, bit
-for bit, but for wall-clock times. (A fleet that ran out of memory is compared with a sweep of its halves.) *Lost*
+The test suite really injected each fault into a small sweep (four runs, in a process of its own) and compared the
+folder with that of an undisturbed sweep: every run must finish exactly once, and every row must be equal, bit
+for bit, except for wall-clock times. (A fleet that ran out of memory is compared with a sweep of its halves.) *Lost*
 counts what was missing or different after recovery; *recovery* is the time from the fault to the last log complete, the
 start of a second command included.
 
@@ -29,9 +30,9 @@ This page is written by `docs/make_reliability.py` from `docs/faults.jsonl`, whi
 """
 
 NOT_INJECTED = """
-- The tests give a silent node up after three seconds, with gRPC pings every two; Ray's own settings wait longer. The
-  node that is cut off lives in a network namespace: its packets go to a hardware address that nobody has, so no
-  connection is closed and nobody is told; its worker was still training when the sweep ended without it.
+- The tests give up a silent node after three seconds, with gRPC pings every two; Ray's own settings wait longer. The
+  node that is cut off runs in a network namespace: its packets go to a hardware address that does not exist, so no
+  connection is closed and no process is told; its worker was still training when the sweep ended without it.
 - A full disk is once a limit on the size of a file and once a file system too small for the sweep.
 - Memory runs out because the address space of the process is limited; the fleet is halved, and the halves fit. On a
   GPU the same error comes from torch and takes the same way; that is tested with a simulated error only. A process
@@ -51,8 +52,8 @@ SCALE = """
 
 - A fleet takes {here:.0f} ms in one process. On Ray, with {nodes} workers, one ends every {away:.0f} ms: that is what
   the work, Ray and the driver together cost this machine, which other work kept busy (load {load:g}).
-- Of that the driver's own process takes {driver:.1f} ms of CPU time a fleet: handing it out, taking its files, writing
-  them.
+- Of that the driver's own process takes {driver:.1f} ms of CPU time a fleet: to submit it, to take its files and to
+  write them.
 - The driver's memory: {first:.0f} MiB after a tenth of the fleets, {last:.0f} MiB at the end: {growth:.1f} KiB a fleet.
   It holds no fleet that has ended: what there is to grow is Ray's own.
 
@@ -60,7 +61,7 @@ SCALE = """
 
 This is arithmetic from the numbers above, not a measurement.
 
-- The driver does one thing a fleet: it writes the files. At {driver:.1f} ms a fleet it keeps up with {rate:.0f} tiny
+- The driver only writes the files of each fleet. At {driver:.1f} ms a fleet it keeps up with {rate:.0f} tiny
   fleets a second; 10,000 GPUs with fleets of 10 minutes end {need:.0f} a second. {verdict}
 - It holds twice as many tasks as the cluster has room for, and one fleet's files at a time.
 - Checkpoints must not pass through it: `--store`.

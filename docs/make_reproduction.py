@@ -213,7 +213,7 @@ def build() -> str:
         "other code; ours are the runs in `results/cifar10-h200`, all but the random targets trained by one command, "
         "`creditscope reproduce paper --device cuda` (see its README for the commands, times and hardware), each "
         f"number computed from the logs when this page was written, seeds {', '.join(map(str, seeds))} in this order. "
-        "Accepted ranges were fixed beforehand and stand in `docs/published.yaml`.",
+        "Accepted ranges were fixed beforehand, in `docs/published.yaml`.",
         f"**{len(with_range) - len(missed)} of {len(with_range)} numbers that have a range reproduce.** "
         + ("Not: " + "; ".join(missed) + "." if missed else "None falls outside."),
         table(asked["judged"]).to_markdown(),
@@ -222,7 +222,7 @@ def build() -> str:
         "the mean-reduced gradient. ρ and the fresh-B null are those of the penalised runs.",
         _control_note(),
         "## Published and not matched by the rebuild",
-        "Reported, not judged, and nothing was tuned towards them.",
+        "These are reported, not judged, and we did not tune towards them.",
         table(asked["not_matched"]).to_markdown(),
         "## What falls short or differs",
         _differences(asked),
@@ -241,21 +241,21 @@ def _control_note() -> str:
     if not low:
         return f"Over all {len(seen)} expensive probes of all runs the ρ control never falls below .98."
     value, log, probe = min(low, key=lambda item: item[0])
-    where = Counter(_cell_words(log) for _, log, _ in low)
+    where = Counter(_cell_text(log) for _, log, _ in low)
     return (
         f"Over all {len(seen)} expensive probes of all runs the ρ control falls below .98 at some state in {len(low)}: "
-        + "; ".join(f"{count} × {words}" for words, count in where.items())
-        + f". The smallest is {number(value)} ({_cell_words(log)}, seed {log.spec.seed}, epoch {probe.epoch}): there "
+        + "; ".join(f"{count} × {text}" for text, count in where.items())
+        + f". The smallest is {number(value)} ({_cell_text(log)}, seed {log.spec.seed}, epoch {probe.epoch}): there "
         "the loss does not follow its own gradient over the step, and ρ is not judged."
     )
 
 
-def _cell_words(log: RunLog) -> str:
+def _cell_text(log: RunLog) -> str:
     spec = log.spec
-    words = [spec.method, f"of {spec.model}"]
-    words += ["without terminal LN"] if spec.terminal_ln is False else []
-    words += ["on random targets"] if spec.targets == "random" else []
-    return f"{' '.join(words)}, {spec.epochs} epochs"
+    parts = [spec.method, f"of {spec.model}"]
+    parts += ["without terminal LN"] if spec.terminal_ln is False else []
+    parts += ["on random targets"] if spec.targets == "random" else []
+    return f"{' '.join(parts)}, {spec.epochs} epochs"
 
 
 def _differences(asked: Mapping[str, Any]) -> str:
@@ -263,19 +263,19 @@ def _differences(asked: Mapping[str, Any]) -> str:
     lines = []
     for model in sorted({log.spec.model for log in logs}):
         here = [log for log in logs if log.spec.model == model]
-        cut = [log for log in here if not log.finished]
+        unfinished = [log for log in here if not log.finished]
         lines.append(f"- {model}: probes on {span(log.spec.probe.n for log in here)} samples.")
-        if cut:
-            reached = f"{span(log.last.epoch for log in cut)} of {span(log.spec.epochs for log in cut)}"
-            lines.append(f"- {model}: {len(cut)} runs were stopped after epoch {reached} and are judged there.")
+        if unfinished:
+            reached = f"{span(log.last.epoch for log in unfinished)} of {span(log.spec.epochs for log in unfinished)}"
+            lines.append(f"- {model}: {len(unfinished)} runs were stopped after epoch {reached} and are judged there.")
     fast = [log for log in logs if log.spec.matmul == "tf32"]
-    exact = dict.fromkeys(_cell_words(log) for log in logs if log not in fast)
+    exact = dict.fromkeys(_cell_text(log) for log in logs if log not in fast)
     lines.append(
         f"- {len(fast)} of {len(logs)} runs used TF32 matrix products in training and for their test accuracy "
         f"(float32: {'; '.join(exact)}). Norms, cosines and every other probe are taken without them. An earlier set "
-        "of the ResMLP runs in float32 stands in the history of the results folder; its numbers lie in the same ranges."
+        "of the ResMLP runs in float32 is in the history of the results folder; its numbers lie in the same ranges."
     )
-    alone = [_cell_words(cell.cell.runs[0]) for cell in audit(results(), "published").claims if _has_no_twin(cell)]
+    alone = [_cell_text(cell.cell.runs[0]) for cell in audit(results(), "published").claims if _has_no_twin(cell)]
     lines.append(f"- No frozen twin was trained, so depth is not measured: {'; '.join(alone) or 'nowhere'}.")
     short = runs("dfa-rms", 3, targets="random")
     rates = ", ".join(f"{row.lr:.2g}" for row in short[0].epochs if row.lr is not None)

@@ -184,7 +184,7 @@ def clamp() -> Case:
         "The clamp of the library makes a perfect credit look like none",
         f"dfa-rms after 100 epochs, seed 42: the median reference gradient at h_L has norm {number(norm)}. A credit "
         "that points exactly along it was compared with it by `torch.nn.functional.cosine_similarity`, as a loss "
-        "averaged over N samples hands it out.",
+        "averaged over N samples gives it.",
         accuracy(log),
         reads[2048],
         "a perfect credit, clamped, N = 2048",
@@ -209,8 +209,8 @@ def mismatched() -> Case:
     return Case(
         "mismatched-baseline",
         "The frozen baseline was trained by another rule",
-        "dfa after 100 epochs on CIFAR-10, three seeds, from the committed logs; once beside its own frozen twin, once "
-        "beside frozen blocks under an embedding that was trained by backprop.",
+        "dfa after 100 epochs on CIFAR-10, three seeds, from the committed logs; once against its own frozen twin, "
+        "once against frozen blocks under an embedding that was trained by backprop.",
         ours,
         fmean(gammas),
         "Γ, the mean over layers",
@@ -337,9 +337,9 @@ def _net() -> tuple[ResMLP, dict[str, Tensor]]:
     return model, copy.deepcopy(model.state_dict())
 
 
-def _feedback(spread: float) -> list[Tensor]:
+def _feedback(sd: float) -> list[Tensor]:
     made = torch.Generator().manual_seed(1)
-    return [spread * torch.randn(CLASSES, WIDTH, generator=made, dtype=torch.float64) for _ in range(DEPTH)]
+    return [sd * torch.randn(CLASSES, WIDTH, generator=made, dtype=torch.float64) for _ in range(DEPTH)]
 
 
 def _train(
@@ -355,7 +355,7 @@ def _train(
 
 
 def _direct(model: ResMLP, x: Tensor, y: Tensor, feedback: list[Tensor], detach: bool) -> None:
-    """Direct feedback by hand: each block is told the output error through a random matrix of its own."""
+    """Direct feedback in plain code: each block gets the output error through a random matrix of its own."""
     error = (model(x).softmax(1) - functional.one_hot(y, CLASSES)).detach()
     h = model.embed(x)
     surrogate = (h * (error @ feedback[0])).sum()
@@ -420,7 +420,7 @@ def _reason(outcome: Outcome) -> str:
 
 
 def _said(audit: Audit, *checks: str) -> str:
-    """What the checks say, in their own words."""
+    """What the checks say, quoted."""
     return " ".join(
         f"**{check} {_outcome(audit, check).ruling}**: {_reason(_outcome(audit, check))}." for check in checks
     )

@@ -74,7 +74,7 @@ def mean_sd(values: Sequence[float | None]) -> str:
     if len(known) == 1:
         return mean
     sd = stdev(float(value) for value in known)
-    # A spread is written like its mean: 0.3524 ± 0.0003, 1.53e9 ± 5.94e8.
+    # A standard deviation is written like its mean: 0.3524 ± 0.0003, 1.53e9 ± 5.94e8.
     return f"{mean} ± {number(sd) if 'e' in mean or '.' not in mean else f'{sd:.4f}'}"
 
 
@@ -86,7 +86,7 @@ def span(values: Iterable[float]) -> str:
 
 
 def page(script: str, text: str) -> str:
-    """The page as it stands in its file, with the note that it is made.
+    """The page as its file holds it, with the note that a script wrote it.
 
     Args:
         script: Which script makes it.

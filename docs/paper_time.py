@@ -54,7 +54,7 @@ def paper_seconds() -> float:
 
 
 def command_seconds() -> float | None:
-    """What the whole command took by the clock of the shell, as noted beside the logs."""
+    """What the whole command took by the clock of the shell, as noted with the logs."""
     commands = yaml.safe_load((RESULTS / "commands.yaml").read_text(encoding="utf-8"))
     return next((command.get("seconds") for command in commands if command.get("study") == "paper"), None)
 
@@ -115,8 +115,8 @@ def paper_section() -> str:
         for start, logs in zip(_starts(fleets), fleets, strict=True)
     ]  # fmt: skip
     heads = ("fleet", "runs", "epochs", "run-steps", "path", "from s", "to s", "s in expensive probes")
-    others = ("s", "fleets at work or in the making", "run-steps of ResMLP", "of ViT-Mini")
-    dear, wall = sum(map(_expensive, fleets)), paper_seconds()
+    others = ("s", "fleets that train or are being built", "run-steps of ResMLP", "of ViT-Mini")
+    expensive, wall = sum(map(_expensive, fleets)), paper_seconds()
     whole = command_seconds()
     took = "" if whole is None else f"{whole:.0f} s in all, "
     return f"""{PAPER}\
@@ -131,8 +131,8 @@ What was done between the end of one and that of the next:
 
 {markdown_table(others, _stretches(fleets))}
 
-Expensive probes took {dear:.0f} s, {share(dear / wall)} of the whole. The rest is training steps, evaluation, per-epoch
-probes, and building, recording and compiling the fleets.
+Expensive probes took {expensive:.0f} s, {share(expensive / wall)} of the whole. The rest is training steps, evaluation,
+per-epoch probes, and building, recording and compiling the fleets.
 
 {provenance_line(fleets[-1][0].header.provenance)}
 """

@@ -1,4 +1,4 @@
-"""Watch a training loop: this one has a bug that makes the stream explode, and the watch ends it early."""
+"""Watch a training loop: this one has a bug that makes the residual stream explode, and the watch ends it early."""
 
 import torch
 from torch import nn

@@ -59,8 +59,8 @@ def readme(folder: Path) -> str:
         f"# {folder.name}",
         "Run logs with everything that was measured, one gzip-compressed JSONL file a run "
         "(`creditscope audit`, `figure` and `report` read them as they are; `gzip -d` gives the plain file). "
-        "This page is written by `python results/pack.py` from the logs: nothing in it is typed by hand but the "
-        "commands, and the tests check that each command gives exactly the run ids that stand here.",
+        "`python results/pack.py` writes this page from the logs: only the commands are typed by hand, and the tests "
+        "check that each command gives exactly these run ids.",
         f"{len(logs)} runs; seeds {_each(log.spec.seed for log in logs)}; "
         f"{sum(path.stat().st_size for path in folder.glob('*.gz')) / 1e6:.1f} MB.",
         "## Where they come from",
@@ -99,11 +99,11 @@ def _bullets(logs: Sequence[RunLog]) -> str:
 
 
 def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
-    words = ["creditscope reproduce", command["study"]] if "study" in command else []
-    words += ["creditscope train --preset", command["preset"]] if "preset" in command else []
-    words += ["--rules", ",".join(command["rules"])] if "rules" in command else []
-    words += [f"--set '{key}={value}'" for key, value in command.get("set", {}).items()]
-    words.append(f"--device cuda --data-dir DATA --out {'STUDY' if 'study' in command else 'RAW'}")
+    parts = ["creditscope reproduce", command["study"]] if "study" in command else []
+    parts += ["creditscope train --preset", command["preset"]] if "preset" in command else []
+    parts += ["--rules", ",".join(command["rules"])] if "rules" in command else []
+    parts += [f"--set '{key}={value}'" for key, value in command.get("set", {}).items()]
+    parts.append(f"--device cuda --data-dir DATA --out {'STUDY' if 'study' in command else 'RAW'}")
     trained = wall_seconds(logs)
     ran = "a time that is not stated" if trained is None else f"{trained:.0f} s of wall-clock time"
     ran += f"; the whole command took {command['seconds']} s" if "seconds" in command else ""
@@ -129,7 +129,7 @@ def _command(command: dict[str, Any], logs: Sequence[RunLog]) -> str:
     return "\n\n".join(
         [
             f"### {command['about']}",
-            f"```console\n$ {' '.join(words)}\n```",
+            f"```console\n$ {' '.join(parts)}\n```",
             f"{len(logs)} runs; training took {ran}.",
             table.to_markdown(),
         ]

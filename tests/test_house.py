@@ -1,4 +1,4 @@
-"""The rules of the house: which way imports go, what the book may load, and how modules look."""
+"""The rules of the house: which way imports go, what analysis may load, and how modules look."""
 
 import ast
 import os
@@ -16,7 +16,7 @@ ROOT = TESTS.parent
 SRC = ROOT / "src" / "creditscope"
 MODULES = sorted(SRC.rglob("*.py"))
 ROOMS = sorted(path.parent for path in SRC.glob("*/__init__.py"))
-BOOK = ("records", "quantities", "protocol", "lint", "figures", "report")
+ANALYSIS = ("records", "quantities", "protocol", "lint", "figures", "report")
 OPTIONAL = (
     "ray",
     "tensorboard",
@@ -58,7 +58,7 @@ def run(*command, **environment):
     )
 
 
-@pytest.mark.parametrize("room", BOOK)
+@pytest.mark.parametrize("room", ANALYSIS)
 def test_the_book_loads_no_torch(room):
     done = run(sys.executable, "-c", LOAD.format(room=room))
     assert done.returncode == 0, done.stderr
@@ -99,7 +99,16 @@ def test_every_module_says_what_it_is_for():
 
 
 def test_every_room_is_found():
-    assert {room.name for room in ROOMS} >= {*BOOK, "blocks", "models", "data", "rules", "probes", "engine", "scope"}
+    assert {room.name for room in ROOMS} >= {
+        *ANALYSIS,
+        "blocks",
+        "models",
+        "data",
+        "rules",
+        "probes",
+        "engine",
+        "scope",
+    }
     assert all(path.parent.joinpath("__init__.py").exists() for path in MODULES)
 
 

@@ -1,6 +1,6 @@
 """Search each loader for inputs that break it, guided by coverage (atheris): python tools/fuzz.py [LOADER …].
 
-What breaks a loader is kept under ``tests/cases/crashers``, where the ordinary tests read it ever after.
+What breaks a loader is kept under ``tests/cases/crashers``, where the ordinary tests read it from then on.
 """
 
 import argparse

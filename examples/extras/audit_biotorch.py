@@ -50,9 +50,9 @@ def main() -> None:
             init, twin = copy.deepcopy(model.state_dict()), cs.frozen_copy(model, blocks)
             fit(model, data)
             fit(twin, data)
-            told = {"init": init, "baseline": twin, "recipe": RECIPE, "name": mode, "seed": seed, "directions": 4}
+            known = {"init": init, "baseline": twin, "recipe": RECIPE, "name": mode, "seed": seed, "directions": 4}
             credit = biotorch_credit(model, redraws=249)
-            logs += cs.audit_model(model, blocks=blocks, loader=test, credit=credit, **told).logs
+            logs += cs.audit_model(model, blocks=blocks, loader=test, credit=credit, **known).logs
     print(cs.audit(logs).to_text())
 
 

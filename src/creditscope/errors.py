@@ -89,14 +89,14 @@ class NotMeasured(CreditscopeError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the tail of an error message: the nearest known words, or all of them.
+    """Return the tail of an error message: the nearest known names, or all of them.
 
     Args:
         word: What the user wrote.
         known: Every accepted word.
     """
-    words = sorted(known)
-    near = get_close_matches(word, words, n=3, cutoff=0.5)
+    names = sorted(known)
+    near = get_close_matches(word, names, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(repr(n) for n in near)}?"
-    return f"known: {', '.join(words)}"
+    return f"known: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""Doors: what a name stands for, in this package, in installed ones, or in the user's own code."""
+"""Registries: what a name stands for, in this package, in installed ones, or in the user's own code."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ class Registry:
         """The thing itself.
 
         Args:
-            what: A known name; ``package.module:Name`` of the user's own code; or the thing, handed back as it is.
+            what: A known name; ``package.module:Name`` of the user's own code; or the thing, returned as it is.
         """
         if not isinstance(what, str):
             return what
@@ -102,7 +102,7 @@ def one_of_each(things: Iterable[Any], kind: str) -> dict[str, Any]:
     return found
 
 
-# Kept here, and not beside the readers, because these load torch and their names are wanted without it.
+# Kept here, not next to the readers, because these load torch and their names are wanted without it.
 DATASETS = Registry(
     "data set",
     "creditscope.datasets",

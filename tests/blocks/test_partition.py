@@ -1,4 +1,4 @@
-"""Blocks: every way to name a cut, what is seen at its boundaries, and the models it refuses."""
+"""Blocks: every way to name a partition, what is seen at its boundaries, and the models it refuses."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def hooks_on(model):
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
-# Naming a cut
+# Naming a partition
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ REFUSED = {
     ),
     "empty": (
         lambda m: [],
-        "the cut has no blocks: wanted at least one submodule; name them with blocks=[...]",
+        "the partition has no blocks: wanted at least one submodule; name them with blocks=[...]",
     ),
-    "no-match": (lambda m: lambda name, module: False, "the cut has no blocks: "),
+    "no-match": (lambda m: lambda name, module: False, "the partition has no blocks: "),
     "foreign": (
         lambda m: [nn.Linear(2, 2)],
         "a Linear given as a block is not part of the model; pass its submodules",
@@ -232,7 +232,7 @@ def test_blocks_that_return_tuples():
     assert [tuple(h.shape) for h in seen.states] == [(3, 4)] * 3
 
 
-# Taps, replacement, cuts
+# Taps, replacement, detaching
 
 
 @pytest.mark.parametrize("make", [resmlp, vit], ids=["resmlp", "vit"])
@@ -279,7 +279,7 @@ def test_what_stands_before_a_replaced_state_has_no_influence():
     assert torch.equal(blocks.tail(params, 2, h, x), blocks.tail(params, 2, h, x * 100))
 
 
-def test_under_a_cut_gradients_stay_inside_one_block():
+def test_detached_gradients_stay_inside_one_block():
     model, x = tuple_net(), batch_of((5,), 3).x
     blocks = Blocks.of(model)
     live = {name: p.requires_grad_() for name, p in params_of(model).items()}
@@ -289,7 +289,7 @@ def test_under_a_cut_gradients_stay_inside_one_block():
         grads = torch.autograd.grad(output.sum(), list(live.values()), allow_unused=True, retain_graph=True)
         reached = {name for name, g in zip(live, grads, strict=True) if g is not None}
         assert reached == {name for name, owner in parts.items() if owner == part}
-    assert torch.equal(seen.logits, model(x)), "a cut changes no value"
+    assert torch.equal(seen.logits, model(x)), "detaching changes no value"
 
 
 def test_a_forward_pass_works_inside_vmap_of_grad():
@@ -382,7 +382,7 @@ def test_a_block_that_runs_twice_or_out_of_turn():
 def test_a_block_that_is_never_reached():
     model = Looped()
     model.a = nn.Identity()
-    wanted = "^the forward pass never reached block spare; cut the model at blocks it uses$"
+    wanted = "^the forward pass never reached block spare; choose blocks that the model uses$"
     refused_forward(model, ["b", "spare"], torch.ones(2, 4), wanted)
 
 

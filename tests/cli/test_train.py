@@ -212,7 +212,7 @@ def folder(tmp_path):
         (["--set", "widht=3"], "--set widht: no such setting; did you mean 'width'"),
         (["--set", "width"], "--set width: wanted key=value, such as width=128"),
         (["--set", "=3"], "wanted key=value"),
-        (["--set", "batch=9999"], "a batch of 9999 cannot be cut from 4096 training samples"),
+        (["--set", "batch=9999"], "a batch of 9999 cannot be taken from 4096 training samples"),
         (["--set", "augment=crop4+flip"], "wants uint8 images"),
         (["--set", "model=vit-mini"], "vit-mini wants images"),
         (["--set", "view=cls"], "view 'cls' wants states of shape"),

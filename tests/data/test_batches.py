@@ -9,7 +9,7 @@ from creditscope.data.batches import augment, crop_windows, normalise, pad_image
 
 
 def augment_by_loop(x: np.ndarray, shift_y: np.ndarray, shift_x: np.ndarray, flip: np.ndarray, pad: int) -> np.ndarray:
-    """The stupid twin: slice and reverse, one padded image at a time."""
+    """The obvious way: slice and reverse, one padded image at a time."""
     height, width = x.shape[-2] - 2 * pad, x.shape[-1] - 2 * pad
     out = np.empty((*x.shape[:-2], height, width), dtype=x.dtype)
     for i in range(len(x)):

@@ -56,7 +56,7 @@ def test_empty_missing_and_unset_folders_say_what_to_put_where(tmp_path, monkeyp
 def test_one_missing_file_is_named(cifar_folder, kind, name):
     folder = cifar_folder(kind)
     (folder / name).unlink()
-    with pytest.raises(BadFile, match=f"lacks {name}; put it beside the others"):
+    with pytest.raises(BadFile, match=f"lacks {name}; put it next to the others"):
         read_cifar10(folder)
 
 
@@ -151,7 +151,7 @@ def test_sha256sums_covers_the_labels_and_every_file(cifar_folder):
     with pytest.raises(BadFile, match=r"labels\.npz: SHA-256"):
         read_cifar10(folder)
     (folder / "SHA256SUMS").write_text("".join(line for line in sums.splitlines(True) if "labels" not in line))
-    with pytest.raises(BadFile, match=r"labels\.npz: SHA256SUMS beside it has no line for it"):
+    with pytest.raises(BadFile, match=r"labels\.npz: SHA256SUMS next to it has no line for it"):
         read_cifar10(folder)
     (folder / "SHA256SUMS").write_text("nonsense\n")
     with pytest.raises(BadFile, match="SHA256SUMS: wanted lines of a sum and a file name"):

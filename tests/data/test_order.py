@@ -40,7 +40,7 @@ def test_streams_leave_the_global_generator_alone():
 @given(n=st.integers(1, 200), batch=st.integers(1, 64), epoch=st.integers(0, 5))
 def test_epoch_order_is_a_permutation_without_its_tail(n, batch, epoch):
     if batch > n:
-        with pytest.raises(BadInput, match=f"a batch of {batch} cannot be cut from {n} training samples"):
+        with pytest.raises(BadInput, match=f"a batch of {batch} cannot be taken from {n} training samples"):
             epoch_order(42, epoch, n, batch)
         return
     order = epoch_order(42, epoch, n, batch)

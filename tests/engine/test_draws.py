@@ -79,5 +79,5 @@ def test_crops_of_what_is_no_picture_are_refused():
 
 
 def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(BadInput, match="a batch of 61 cannot be cut from 60"):
+    with pytest.raises(BadInput, match="a batch of 61 cannot be taken from 60"):
         Draws([spec("bp", batch=61)], features())

@@ -33,9 +33,9 @@ def test_each_part_is_its_unit_times_its_count(monkeypatch):
     assert found.probe == 3 + 3 + 1
 
 
-@pytest.mark.parametrize("dear", [None, (), (0, 3)])
-def test_expensive_probes_are_counted_as_the_loop_takes_them(tmp_path, dear):
-    runs = [spec(m, probe=ProbeSpec(**FEW, epochs=dear)) for m in ("bp", "bp@frozen")]
+@pytest.mark.parametrize("listed", [None, (), (0, 3)])
+def test_expensive_probes_are_counted_as_the_loop_takes_them(tmp_path, listed):
+    runs = [spec(m, probe=ProbeSpec(**FEW, epochs=listed)) for m in ("bp", "bp@frozen")]
     fleet = fleets.fleet(runs)
     counted = [module._expensive_count(fleet, run, fleets.EPOCHS) for run in range(2)]
     FleetLoop(fleet, tmp_path, lambda header, row: None, Quiet()).run(resume=False)

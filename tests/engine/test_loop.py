@@ -73,8 +73,8 @@ def test_the_feedback_hash_is_of_the_matrices(logs):
 
 
 def test_expensive_rows_on_schedule_and_at_the_last_epoch_only_for_a_baseline(logs):
-    dear = {method: [row.epoch for row in log.probes] for method, log in logs.items()}
-    assert dear == {method: [4] if method.endswith("@frozen") else [0, 2, 4] for method in METHODS}
+    probed_at = {method: [row.epoch for row in log.probes] for method, log in logs.items()}
+    assert probed_at == {method: [4] if method.endswith("@frozen") else [0, 2, 4] for method in METHODS}
 
 
 def test_null_draws_are_kept_at_the_end_only(logs):

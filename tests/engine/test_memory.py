@@ -1,4 +1,4 @@
-"""Memory: what is predicted from shapes is what torch's own allocator counts; cuts lose nothing and fit."""
+"""Memory: what is predicted from shapes is what torch's own allocator counts; splits lose nothing and fit."""
 
 import os
 

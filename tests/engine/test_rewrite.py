@@ -88,7 +88,7 @@ def test_a_long_sum_of_products_is_cut_until_it_fills_a_card(runs, length, parts
     def function(g, x):
         return torch.bmm(g.transpose(1, 2), x)
 
-    cut = suit_gpu(simplify(make_fx(function)(g, x)))
+    split = suit_gpu(simplify(make_fx(function)(g, x)))
     shapes = []
     aten = torch.ops.aten
 
@@ -98,7 +98,7 @@ def test_a_long_sum_of_products_is_cut_until_it_fills_a_card(runs, length, parts
                 shapes.append((tuple(args[0].shape), args[0].data_ptr() == g.data_ptr()))
             return super().call_function(target, args, kwargs)
 
-    made = Seen(cut).run(g, x)
-    assert shapes == [((runs * parts, 70, length // parts), True)], "cut without a copy"
+    made = Seen(split).run(g, x)
+    assert shapes == [((runs * parts, 70, length // parts), True)], "split without a copy"
     assert made.shape == (runs, 70, 120)
     torch.testing.assert_close(made, torch.einsum("rkm,rkn->rmn", g, x), rtol=1e-10, atol=1e-9)

@@ -65,9 +65,9 @@ def test_others_have_a_turn_between_two_expensive_probes(tmp_path):
     probing = [spec(method, probe=ProbeSpec(n=16, batch=6, epochs=(1,), redraws=3, directions=2)) for method in METHODS]
     other = [spec("bp", width=4, probe=ProbeSpec(n=16, batch=6, epochs=(), redraws=3, directions=2))]
     in_turns(context(tmp_path, heard), [probing, other])
-    dear = [at for at, (width, kind, epoch) in enumerate(heard) if (width, kind, epoch) == (6, "probe", 1)]
-    assert len(dear) == len(METHODS)
-    between = [kind for width, kind, _ in heard[dear[0] : dear[-1]] if width == 4]
+    expensive = [at for at, (width, kind, epoch) in enumerate(heard) if (width, kind, epoch) == (6, "probe", 1)]
+    assert len(expensive) == len(METHODS)
+    between = [kind for width, kind, _ in heard[expensive[0] : expensive[-1]] if width == 4]
     assert between.count("epoch") >= 2
 
 

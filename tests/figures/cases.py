@@ -94,9 +94,9 @@ def run(
     spec = engine_spec(method, **(known | fields))
     last = epochs if stop is None else stop
     rows = tuple(_row(shape, epoch, epochs, seed) for epoch in range(last + 1))
-    dear = sorted({epoch for epoch in (*EXPENSIVE, epochs) if epoch <= last}) if probes else []
+    probed_at = sorted({epoch for epoch in (*EXPENSIVE, epochs) if epoch <= last}) if probes else []
     end = EndRow(status="finished", epoch=last, test_accuracy=rows[-1].test_accuracy) if stop is None else None
-    probed = tuple(_probe(shape, epoch, seed) for epoch in dear)
+    probed = tuple(_probe(shape, epoch, seed) for epoch in probed_at)
     return RunLog(f"{spec.run_id}.jsonl", HeaderRow(spec=spec), rows, probed, end)
 
 

@@ -1,4 +1,4 @@
-"""What a reader sees: nothing overlaps, nothing is cut, all type is large enough, in every figure and both widths."""
+"""What a reader sees, in every figure and both widths: no overlap, no truncation, all type large enough."""
 
 import pytest
 from figures.cases import Shape, audit_suite, foreign, penalty_suite, run, runs, snapshot_suite, vit_suite

@@ -25,7 +25,7 @@ FIELDS = {
 }
 
 
-def dear(snapshot, redraws: int = 5) -> ProbeRow:
+def expensive(snapshot, redraws: int = 5) -> ProbeRow:
     return measure_expensive(snapshot, redraws, 4, keep_draws=False)
 
 
@@ -51,7 +51,7 @@ def test_every_probe_says_what_it_is(probe) -> None:
 
 @pytest.mark.parametrize("method", ["dfa", "dfa-rms", "fa-block", "fa", "fa-exact-head"])
 def test_a_rule_with_feedback_has_every_field(method: str) -> None:
-    row = dear(replace(mlp_snapshot(method), epoch=7, step=70))
+    row = expensive(replace(mlp_snapshot(method), epoch=7, step=70))
     assert measured(row) == FIELDS
     assert row.not_measured == {}
     assert (row.epoch, row.step) == (7, 70)
@@ -59,7 +59,7 @@ def test_a_rule_with_feedback_has_every_field(method: str) -> None:
 
 
 def test_bp_lacks_only_its_nulls_and_says_why() -> None:
-    row = dear(mlp_snapshot("bp"))
+    row = expensive(mlp_snapshot("bp"))
     absent = {"null", "null_published", "gradient_null"}
     assert measured(row) == FIELDS - absent
     assert set(row.not_measured) == absent
@@ -68,19 +68,19 @@ def test_bp_lacks_only_its_nulls_and_says_why() -> None:
 
 @pytest.mark.parametrize("snapshot", [vit_snapshot("dfa", view) for view in ("cls", "mean", "all")] + [conv_snapshot()])
 def test_token_streams_and_feature_maps_have_every_field(snapshot) -> None:
-    row = dear(snapshot)
+    row = expensive(snapshot)
     assert measured(row) == FIELDS
     assert row.not_measured == {}
 
 
 def test_a_float32_run() -> None:
-    row = dear(in_run_dtype(mlp_snapshot("dfa"), torch.float32))
+    row = expensive(in_run_dtype(mlp_snapshot("dfa"), torch.float32))
     assert measured(row) == FIELDS
     assert row.fidelity.dtype == "float32"
 
 
 def test_an_unknown_rule_loses_what_needs_it_and_keeps_the_rest() -> None:
-    row = dear(replace(mlp_snapshot("dfa"), rule=None, state={}, update=None, fit=None))
+    row = expensive(replace(mlp_snapshot("dfa"), rule=None, state={}, update=None, fit=None))
     assert measured(row) == {"fidelity", "clamp", "rho", "nudge", "drift", "participation"}
     assert set(row.not_measured) == (FIELDS - measured(row)) | {"rho.credit", "nudge.credit"}
 
@@ -90,19 +90,19 @@ def test_one_probe_that_raises_costs_only_its_own_field(monkeypatch: pytest.Monk
         raise ZeroDivisionError("a bug\nwith a second line")
 
     monkeypatch.setattr(NudgeProbe, "measure", fail)
-    row = dear(mlp_snapshot("dfa"))
+    row = expensive(mlp_snapshot("dfa"))
     assert measured(row) == FIELDS - {"nudge"}
     assert row.not_measured == {"nudge": "ZeroDivisionError: a bug"}
 
 
 def test_samples_that_feel_each_other_lose_everything_per_sample() -> None:
-    row = dear(snapshot_of(scrambled(Normed(running=False)), DirectFeedback(), (5,), 3))
+    row = expensive(snapshot_of(scrambled(Normed(running=False)), DirectFeedback(), (5,), 3))
     assert measured(row) == {"gradient_cosine", "gradient_null", "step_descent", "probe_accuracy", "participation"}
     assert all("not independent" in reason for reason in row.not_measured.values())
 
 
 def test_a_stream_past_the_blocks_loses_what_perturbs_it() -> None:
-    row = dear(snapshot_of(scrambled(Bypassed()), DirectFeedback(), (5,), 3))
+    row = expensive(snapshot_of(scrambled(Bypassed()), DirectFeedback(), (5,), 3))
     assert set(row.not_measured) == {"rho", "nudge"}
     assert all("by-passes" in reason for reason in row.not_measured.values())
 
@@ -110,11 +110,11 @@ def test_a_stream_past_the_blocks_loses_what_perturbs_it() -> None:
 def test_batch_norm_left_in_training_mode_is_refused_and_its_buffers_stay() -> None:
     model = scrambled(Normed(running=True))
     before = {name: b.clone() for name, b in model.named_buffers()}
-    row = dear(snapshot_of(model.eval(), DirectFeedback(), (5,), 3))
+    row = expensive(snapshot_of(model.eval(), DirectFeedback(), (5,), 3))
     assert row.not_measured == {}
     snapshot = snapshot_of(model, DirectFeedback(), (5,), 3)
     model.train()
-    row = dear(snapshot)
+    row = expensive(snapshot)
     assert {"fidelity", "rho", "null"} <= set(row.not_measured)
     assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
 
@@ -122,13 +122,13 @@ def test_batch_norm_left_in_training_mode_is_refused_and_its_buffers_stay() -> N
 def test_a_diverged_run_gives_reasons_not_a_crash() -> None:
     snapshot = mlp_snapshot("dfa")
     broken = {name: torch.full_like(p, torch.nan) for name, p in snapshot.params.items()}
-    row = dear(replace(snapshot, params=broken))
+    row = expensive(replace(snapshot, params=broken))
     assert set(row.not_measured) >= FIELDS - {"clamp"}
     assert "diverged" in row.not_measured["fidelity"]
 
 
 def test_the_same_snapshot_gives_the_same_row() -> None:
-    rows = [dear(mlp_snapshot("dfa")).model_dump(exclude={"time_probe"}) for _ in range(2)]
+    rows = [expensive(mlp_snapshot("dfa")).model_dump(exclude={"time_probe"}) for _ in range(2)]
     assert rows[0] == rows[1]
 
 
@@ -139,7 +139,7 @@ def test_nothing_is_left_behind() -> None:
     given = {name: p.clone() for name, p in snapshot.params.items()}
     probe = snapshot.probe.x.clone()
     random_state = torch.get_rng_state()
-    dear(snapshot)
+    expensive(snapshot)
     assert torch.equal(torch.get_rng_state(), random_state)
     assert torch.is_grad_enabled()
     assert all(p.grad is None and torch.equal(p, held[name]) for name, p in model.named_parameters())
@@ -175,7 +175,7 @@ def gradient_feedback(snapshot) -> dict[str, torch.Tensor]:
 def test_sabotaged_credit_is_told_from_sound_credit() -> None:
     snapshot = mlp_snapshot("dfa", n=64)
     sound = replace(snapshot, state=gradient_feedback(snapshot))
-    rows = {rule: dear(replace(sound, rule=rule()), redraws=199) for rule in (DirectFeedback, Flipped, Silent)}
+    rows = {rule: expensive(replace(sound, rule=rule()), redraws=199) for rule in (DirectFeedback, Flipped, Silent)}
     assert max(rows[DirectFeedback].null.p[1:]) < 0.01
     assert min(rows[Flipped].null.p[1:]) > 0.9
     assert max(rows[Flipped].rho.credit[1:]) < 0 < min(rows[DirectFeedback].rho.credit[1:])
@@ -192,7 +192,7 @@ def test_a_rule_of_the_users_own_without_feedback_has_no_null() -> None:
             return (False,) * (depth + 1)
 
     rule: CreditRule = Signed()
-    row = dear(snapshot_of(mlp_snapshot("bp").task.blocks.model, rule, (5,), 4))
+    row = expensive(snapshot_of(mlp_snapshot("bp").task.blocks.model, rule, (5,), 4))
     assert measured(row) == FIELDS - {"null", "null_published", "gradient_null"}
     assert "no feedback to redraw" in row.not_measured["null"]
     assert min(row.rho.credit) > 0.3

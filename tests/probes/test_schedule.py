@@ -10,9 +10,9 @@ def test_the_protocols_epochs_and_the_last() -> None:
     assert EXPENSIVE_EPOCHS == (0, 1, 2, 3, 5, 10, 20, 30, 50)
 
 
-@pytest.mark.parametrize(("dear", "expected"), [((), [7]), ((2, 4), [2, 4, 7]), ((0, 7, 9), [0, 7])])
-def test_listed_epochs_and_always_the_last(dear: tuple[int, ...], expected: list[int]) -> None:
-    assert [epoch for epoch in range(8) if is_expensive(epoch, 7, dear)] == expected
+@pytest.mark.parametrize(("listed", "expected"), [((), [7]), ((2, 4), [2, 4, 7]), ((0, 7, 9), [0, 7])])
+def test_listed_epochs_and_always_the_last(listed: tuple[int, ...], expected: list[int]) -> None:
+    assert [epoch for epoch in range(8) if is_expensive(epoch, 7, listed)] == expected
 
 
 def test_a_baseline_is_probed_expensively_at_its_last_epoch_alone():

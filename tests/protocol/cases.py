@@ -76,9 +76,9 @@ def run(method: str = "dfa", seed: int = 42, shape: Shape = ALIGNED, epochs: int
     }
     spec = engine_spec(method, **(known | fields))
     rows = tuple(epoch_row(shape, epoch, epochs) for epoch in range(epochs + 1))
-    dear = sorted({epoch for epoch in (*EXPENSIVE, epochs) if epoch <= epochs})
+    probed_at = sorted({epoch for epoch in (*EXPENSIVE, epochs) if epoch <= epochs})
     rng = np.random.default_rng([seed, epochs])
-    probes = tuple(probe_row(shape, epoch, rng, keep_draws=epoch == epochs) for epoch in dear)
+    probes = tuple(probe_row(shape, epoch, rng, keep_draws=epoch == epochs) for epoch in probed_at)
     end = EndRow(status="finished", epoch=epochs, test_accuracy=shape.accuracy, correct=bits(shape.accuracy, rng))
     end = end.model_copy(update={"n_test": N_TEST})
     return RunLog(f"{spec.run_id}.jsonl", HeaderRow(spec=spec, exact=list(shape.exact)), rows, probes, end)

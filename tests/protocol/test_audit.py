@@ -190,8 +190,8 @@ def test_a_log_without_epochs_is_incomplete_not_a_crash():
 
 def test_unequal_seeds_and_epochs_are_judged():
     logs = [cases.run("dfa", seed, epochs=5) for seed in (1, 2)]
-    cut = replace(logs[1], epochs=logs[1].epochs[:3], probes=logs[1].probes[:2], end=None)
-    found = audit([logs[0], cut, *cases.cell("dfa@frozen", cases.FROZEN)]).to_dict()["cells"][0]
+    truncated = replace(logs[1], epochs=logs[1].epochs[:3], probes=logs[1].probes[:2], end=None)
+    found = audit([logs[0], truncated, *cases.cell("dfa@frozen", cases.FROZEN)]).to_dict()["cells"][0]
     assert found["epochs"] == [5, 2]
     assert found["finished"] == [True, False]
 

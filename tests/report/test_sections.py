@@ -8,14 +8,14 @@ from protocol import cases
 from report.cases import Page, richer
 
 from creditscope.protocol.audit import audit
-from creditscope.protocol.check import Words
+from creditscope.protocol.check import CheckText
 from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.presets import NAMES, protocol_named
 from creditscope.protocol.verdict import VerdictKind
 from creditscope.report import render_report
 from creditscope.report.labels import name_cells
 from creditscope.report.sections import cards, check_sections, headline, usual_pair
-from creditscope.report.words import SYMBOLS, VERDICT_SYMBOLS, VERDICT_WORDS
+from creditscope.report.text import SYMBOLS, VERDICT_SYMBOLS, VERDICT_TEXT
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +33,16 @@ def test_every_check_has_words_and_every_outcome_a_sign():
     for name in NAMES:
         for check in protocol_named(name).checks:
             said = type(check)
-            assert check.words == Words(said.title, said.question, said.healthy, said.advice), check.name
+            assert check.text == CheckText(said.title, said.question, said.healthy, said.advice), check.name
             assert all((said.title, said.question, said.healthy, said.advice)), check.name
     assert set(SYMBOLS) == {str(ruling) for ruling in Ruling}
-    assert set(VERDICT_SYMBOLS) == set(VERDICT_WORDS) == {str(kind) for kind in VerdictKind}
+    assert set(VERDICT_SYMBOLS) == set(VERDICT_TEXT) == {str(kind) for kind in VerdictKind}
 
 
 def test_the_verdict_comes_first(page):
     text = page.text
     places = [text.index(part) for part in ("2 claims judged: 1 trustworthy and 1 walked back.", "What the usual pair")]
-    places += [text.index(check.words.question) for check in protocol_named("standard").checks]
+    places += [text.index(check.text.question) for check in protocol_named("standard").checks]
     places += [text.index("A triangle marks"), text.index("Make this page again"), text.rindex("Skipped files")]
     assert places == sorted(places)
 
@@ -112,7 +112,7 @@ def test_advice_stands_only_where_something_fires(logs):
     text = Page(render_report(logs)).text
     assert [name for name, section in found.items() if section.fires] == ["scale", "reference", "depth", "direction"]
     for section in found.values():
-        assert (section.words.advice in text) == section.fires
+        assert (section.text.advice in text) == section.fires
 
 
 def test_what_would_settle_it_is_said(logs):

@@ -50,7 +50,7 @@ def test_rms_of_a_zero_error_is_zero_not_nan():
 
 
 def test_the_readout_of_block_rules_learns_from_the_true_gradient():
-    """Nothing below h_L hears of the readout's gradient: a cut state carries none."""
+    """Nothing below h_L hears of the readout's gradient: a detached state carries none."""
     model, batch = resmlp(), batch_of((5,), 4)
     task, params = task_of(model, batch.x), params_of(model)
     live = {name: p.requires_grad_() for name, p in params.items()}

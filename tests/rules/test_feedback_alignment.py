@@ -101,6 +101,7 @@ def test_a_map_that_starts_at_zero_is_refused():
     with pytest.raises(BadInput) as caught:
         FeedbackAlignment().init(task, params_of(model), seeded_generator())
     assert str(caught.value) == (
-        "fa cannot draw feedback like 'head': its 24 initial weights have no spread; start it at random values"
+        "fa cannot draw feedback like 'head': its 24 initial weights have no positive standard deviation; "
+        "start it at random values"
     )
     assert "B.head" not in FeedbackAlignment(exact_head=True).init(task, params_of(model), seeded_generator())

@@ -389,7 +389,7 @@ def test_an_unknown_rule_is_refused():
 
 
 def test_rms_wants_a_signal_for_each_block():
-    said = r"^-rms divides the signal that each block is handed, and fa hands out none; drop -rms$"
+    said = r"^-rms divides the signal that each block receives, and fa sends none; drop -rms$"
     with pytest.raises(BadInput, match=said):
         rule_named("fa-rms")
 

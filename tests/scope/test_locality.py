@@ -75,7 +75,7 @@ def test_a_forgotten_detach_is_named():
 
 def test_the_change_that_is_reported_is_that_of_the_update():
     model, (x, y) = Net().eval(), BATCH
-    found = cs.check_locality(model, ["blocks.0", "blocks.1"], BATCH, cut="blocks.1", seed=5, hold="nothing")
+    found = cs.check_locality(model, ["blocks.0", "blocks.1"], BATCH, split="blocks.1", seed=5, hold="nothing")
     assert {leak.source for leak in found.leaks} == {"readout"}
     functional.cross_entropy(model(x), y, reduction="sum").backward()
     leak = next(leak for leak in found.leaks if leak.parameter == "embed.weight")
@@ -98,14 +98,15 @@ def test_feedback_alignment_uses_slopes_but_no_weights():
 
 
 def test_a_loss_in_each_block_needs_nothing_held():
-    assert cs.check_locality(Net(), batch=BATCH, update_fn=greedy, hold="nothing", cut=1).local
+    assert cs.check_locality(Net(), batch=BATCH, update_fn=greedy, hold="nothing", split=1).local
 
 
-def test_a_cut_asks_only_about_its_two_sides():
+def test_a_split_asks_only_about_its_two_sides():
     leaky = direct_feedback(leak=2)
-    assert cs.check_locality(Net(), batch=BATCH, update_fn=leaky, cut="blocks.0").local
-    assert cs.check_locality(Net(), batch=BATCH, update_fn=leaky, cut=0).sources == ("blocks.1", "blocks.2", "readout")
-    assert not cs.check_locality(Net(), batch=BATCH, update_fn=leaky, cut="blocks.1").local
+    assert cs.check_locality(Net(), batch=BATCH, update_fn=leaky, split="blocks.0").local
+    found = cs.check_locality(Net(), batch=BATCH, update_fn=leaky, split=0)
+    assert found.sources == ("blocks.1", "blocks.2", "readout")
+    assert not cs.check_locality(Net(), batch=BATCH, update_fn=leaky, split="blocks.1").local
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -163,9 +164,9 @@ def silent(model, x, y):
     [
         (Net(), {"batch": None}, "wanted a batch to compute updates on, got none; pass batch=(x, y)"),
         (Net(), {"hold": "logits"}, "unknown hold 'logits'; known: activations, nothing, output"),
-        (Net(), {"cut": "blocks.9"}, "no block 'blocks.9' to cut after; did you mean 'blocks."),
-        (Net(), {"cut": 3}, "wanted a cut after block 0 to 2, got 3; give an index or a block's name"),
-        (Net(), {"update_fn": silent}, "no gradient: wanted updates upstream of the cut, all are absent or zero;"),
+        (Net(), {"split": "blocks.9"}, "no block 'blocks.9' to split after; did you mean 'blocks."),
+        (Net(), {"split": 3}, "wanted a split after block 0 to 2, got 3; give an index or a block's name"),
+        (Net(), {"update_fn": silent}, "no gradient: wanted updates upstream of the split, all are absent or zero;"),
         (
             Net(),
             {"update_fn": by_parts},

@@ -32,15 +32,15 @@ def test_shuffled_feedback_gives_a_null_and_comes_back():
     assert null.redraws == 60
     # By hand: the same shuffles of another seed have about the same mean, and p counts the values above.
     draws = []
-    twin = copy.deepcopy(model)
+    other = copy.deepcopy(model)
     for seed in range(60):
         generator = torch.Generator().manual_seed(seed)
         for name, own in model.named_buffers():
-            twin.get_buffer(name).copy_(own.flatten()[torch.randperm(own.numel(), generator=generator)].view_as(own))
-        signals, gradients = delivered_by_hand(twin, x, y)
+            other.get_buffer(name).copy_(own.flatten()[torch.randperm(own.numel(), generator=generator)].view_as(own))
+        signals, gradients = delivered_by_hand(other, x, y)
         draws.append([cosine_by_hand(c, g) for c, g in zip(signals, gradients, strict=True)])
-    spread = np.std(draws, axis=0)
-    assert np.all(np.abs(np.mean(draws, axis=0) - null.mean) < 4 * spread * np.sqrt(2 / 60))
+    sd = np.std(draws, axis=0)
+    assert np.all(np.abs(np.mean(draws, axis=0) - null.mean) < 4 * sd * np.sqrt(2 / 60))
     for level in range(4):
         beyond = sum(value >= null.observed[level] for value in null.draws[level])
         assert null.p[level] == pytest.approx((1 + beyond) / 61)
@@ -96,7 +96,7 @@ def test_the_feedback_comes_back_after_an_exception():
 
 
 def test_p_is_uniform_where_the_feedback_is_random():
-    """Sixty nets with feedback that never met the weights: p has the mean and spread of a uniform one."""
+    """Sixty nets with feedback that never met the weights: p has the mean and standard deviation of a uniform one."""
     data, values = samples(32), []
     for seed in range(60):
         model = FeedbackNet(depth=2, seed=seed).eval()

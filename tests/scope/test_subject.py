@@ -78,17 +78,17 @@ def frozen(model):
     [
         (Net(), {"blocks": ["block.0"]}, "the model has no block 'block.0'; did you mean 'blocks.0' or"),
         (Net(), {"blocks": "blocks.0"}, "one block was given; pass a list, e.g. blocks=['blocks.0']"),
-        (Net(), {"blocks": []}, "the cut has no blocks: wanted at least one submodule"),
+        (Net(), {"blocks": []}, "the partition has no blocks: wanted at least one submodule"),
         (nn.Linear(6, 4), {}, "found no list of like blocks in the model; name them with blocks="),
         (
             nn.Sequential(Grows(), Sums()),
             {"blocks": ["0"]},
-            "wanted states of one shape in every call, but block 0 puts out (7,) and then (8,); cut the model where",
+            "wanted states of one shape in every call, but block 0 puts out (7,) and then (8,); choose blocks where",
         ),
         (
             nn.Sequential(Turned(), nn.Flatten(0, 1), nn.Linear(6, 4)),
             {"blocks": ["0"]},
-            "wanted states with samples on the first axis, state 1 of 2 samples has shape (1, 2, 6); cut the model",
+            "wanted states with samples on the first axis, state 1 of 2 samples has shape (1, 2, 6); choose other",
         ),
         (Net(inputs=7), {}, "the model failed on inputs (48, 6) torch.float32: RuntimeError: "),
         (Wraps(lambda z: {"scores": z}), {"blocks": ["net.blocks.0"]}, "from the model, got dict; wrap it in a module"),

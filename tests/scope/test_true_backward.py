@@ -104,9 +104,9 @@ def test_everything_is_put_back_after_an_exception():
 
 def test_a_state_given_in_is_not_written_into():
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 2))
-    cut = TrueBlocks.of(model, ["0"])
+    partition = TrueBlocks.of(model, ["0"])
     h = -torch.ones(2, 3)
-    cut.tail(dict(model.named_parameters()), 1, h, torch.zeros(2, 3))
+    partition.tail(dict(model.named_parameters()), 1, h, torch.zeros(2, 3))
     assert torch.equal(h, -torch.ones(2, 3))
 
 

@@ -120,7 +120,7 @@ def test_without_a_budget_only_the_first_and_the_last_look_are_taken():
 def test_the_budget_holds_on_a_clock_of_its_own(monkeypatch):
     """An epoch takes 10 s, a per-epoch observation 2 s, an expensive one 5 s: at most a tenth of the time is spent."""
     clock = [0.0]
-    look, dear = watching.observe_model, watching.expensive_row
+    look, expensive = watching.observe_model, watching.expensive_row
 
     def takes(seconds, function):
         def slow(*args, **given):
@@ -131,7 +131,7 @@ def test_the_budget_holds_on_a_clock_of_its_own(monkeypatch):
 
     monkeypatch.setattr(watching.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(watching, "observe_model", takes(2, look))
-    monkeypatch.setattr(watching, "expensive_row", takes(5, dear))
+    monkeypatch.setattr(watching, "expensive_row", takes(5, expensive))
     model, shares = Net(), []
     with cs.watch(model, probe=samples(), budget=0.1, **FAST) as scope:
         for _ in range(40):
@@ -227,7 +227,7 @@ def test_a_watched_twin_is_the_baseline():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"every": 0}, "wanted every to be a whole number of at least 1, got 0; 1 looks after each epoch"),
+        ({"every": 0}, "wanted every to be a whole number of at least 1, got 0; 1 measures after each epoch"),
         ({"budget": 5}, "wanted budget as a share of the time in [0, 1], got 5; 0.05 is five per cent"),
         ({"blocks": ["nope"]}, "the model has no block 'nope'; known: "),
     ],
@@ -260,8 +260,8 @@ def test_the_passed_over_row_names_every_field_of_the_expensive_set():
         scope.epoch()
         scope.epoch()
     row = next(row for row in scope.log.probes if row.epoch == 1)
-    dear = set(ProbeRow.model_fields) - {"kind", "epoch", "step", "not_measured", "nonfinite", "time_probe"}
-    assert dear <= set(row.not_measured)
+    expensive = set(ProbeRow.model_fields) - {"kind", "epoch", "step", "not_measured", "nonfinite", "time_probe"}
+    assert expensive <= set(row.not_measured)
 
 
 def test_a_loss_of_ones_own():

@@ -1,4 +1,4 @@
-"""Partition any nn.Module into blocks; observe its states, gradients and credit. Hooks live only inside one call."""
+"""Partition any nn.Module into blocks; observe its states, gradients and credit. Hooks exist only inside one call."""
 
 from creditscope.blocks.feedback import FeedbackInit
 from creditscope.blocks.observe import Observation, observe

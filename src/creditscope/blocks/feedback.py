@@ -1,4 +1,4 @@
-"""How random feedback is drawn: independent entries of one spread."""
+"""How random feedback is drawn: independent entries with one standard deviation."""
 
 import math
 from typing import Literal, NamedTuple

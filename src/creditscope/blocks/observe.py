@@ -1,4 +1,4 @@
-"""One look at a run on one batch: states, references, delivered credit. Pure, so it can be mapped over runs."""
+"""One observation of a run on one batch: states, references, delivered credit. Pure, so it can be mapped over runs."""
 
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ class Observation(NamedTuple):
 
 
 def observe(task: Task, params: Params, rule: CreditRule | None, state: RuleState, batch: Batch) -> Observation:
-    """Look at one run on one batch.
+    """Observe one run on one batch.
 
     Args:
         task: What is trained.

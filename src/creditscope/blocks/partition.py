@@ -1,4 +1,4 @@
-"""Blocks: an ordered, named cut of any nn.Module into embedding, blocks and readout."""
+"""Blocks: an ordered, named partition of any nn.Module into embedding, blocks and readout."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks:
-    """A model and the names of its blocks, in the order in which the stream passes them.
+    """A model and the names of its blocks, in the order in which the residual stream passes them.
 
     State h_0 is what enters block 0, state h_{l+1} what block l puts out.
 
@@ -61,7 +61,7 @@ class Blocks:
 
     @classmethod
     def of(cls, model: nn.Module, where: Where = None) -> Self:
-        """Cut a model.
+        """Partition a model.
 
         Args:
             model: Any module.
@@ -71,13 +71,13 @@ class Blocks:
         named = dict(model.named_modules())
         names = _find(model) if where is None else _names(where, named)
         if not names:
-            raise BadInput("the cut has no blocks: wanted at least one submodule; name them with blocks=[...]")
+            raise BadInput("the partition has no blocks: wanted at least one submodule; name them with blocks=[...]")
         if len(set(names)) != len(names):
             raise BadInput(f"a block is named twice in {', '.join(names)}; name each once, in the order of the stream")
         return cls(model, tuple(names), tuple(named[name] for name in names))
 
     def with_skips(self, x: Tensor) -> Self:
-        """The same cut, knowing which blocks add to their input.
+        """The same partition, knowing which blocks add to their input.
 
         Without a skip the branch f_l is all of h_{l+1}. Only running a block can tell: with its parameters at
         zero, one that adds is the identity.
@@ -142,7 +142,7 @@ class Blocks:
         if len(states) != self.depth + 1:
             missing = [self.names[level - 1] for level in range(1, self.depth + 1) if level not in states]
             raise BadInput(
-                f"the forward pass never reached block {', '.join(missing)}; cut the model at blocks it uses"
+                f"the forward pass never reached block {', '.join(missing)}; choose blocks that the model uses"
             )
         levels = range(self.depth)
         return Pass(tuple(states[i] for i in range(self.depth + 1)), tuple(branches[i] for i in levels), logits)
@@ -159,7 +159,7 @@ class Blocks:
     def tail(self, params: Params, level: int, h: Tensor, x: Tensor) -> Tensor:
         """The output of the rest of the network from state ``level`` on.
 
-        Everything before that state runs on one sample only, so a tail over many perturbed states is cheap.
+        Everything before that state runs on one sample only, so a tail over many perturbed states costs little.
 
         Args:
             params: Parameters and buffers by name.
@@ -269,7 +269,7 @@ def state_of(output: Any) -> Tensor:
 def _with_state(output: Any, h: Tensor, detach: bool) -> Any:
     if not isinstance(output, tuple):
         return h
-    # What travels beside the state would carry gradients past a cut.
+    # The other outputs of a block would carry gradients past a detach.
     return (h, *(t.detach() if detach and isinstance(t, Tensor) else t for t in output[1:]))
 
 
@@ -284,7 +284,7 @@ def _find(model: nn.Module) -> list[str]:
         if len(kinds) != 1:
             continue
         parent = path.rpartition(".")[0]
-        # The stages of a residual net stand side by side in it, each a Sequential of blocks of one kind.
+        # The stages of a residual net are siblings in it, each a Sequential of blocks of one kind.
         stage = path and isinstance(module, nn.Sequential) and not isinstance(named[parent], _LISTS)
         key = (f"{parent}.*" if stage else path, kinds.pop())
         found.setdefault(key, []).extend(f"{path}.{name}" if path else name for name, _ in children)

@@ -1,4 +1,4 @@
-"""The branch penalty λ·‖f_l‖² as something that a backward pass meets: the value stays, its gradient is added."""
+"""The branch penalty λ·‖f_l‖² as an operation that keeps the value and adds its gradient in the backward pass."""
 
 from typing import Any
 

@@ -58,9 +58,9 @@ class CreditRule(ABC):
     """A credit rule. A subclass is a frozen dataclass whose fields are its options.
 
     Options are numbers, booleans or texts with a default. Inside ``step`` a float option is a scalar tensor, because
-    runs that differ in it are stacked; all other options are plain values. State is passed in and handed back: nothing
-    hides on the rule. Class attributes (``name``, ``family``, ``formula``, ``paper``, ...) say what the rule is: logs,
-    help, figures and reports take their words from them.
+    runs that differ in it are stacked; all other options are plain values. State is passed in and returned: the rule
+    itself keeps none. Class attributes (``name``, ``family``, ``formula``, ``paper``, ...) say what the rule is: logs,
+    help, figures and reports quote them.
     """
 
     @property
@@ -110,7 +110,7 @@ class CreditRule(ABC):
 
     @property
     def normalisable(self) -> bool:
-        """Whether the rule hands each block a signal of its own, which ``task.normalise`` divides by its RMS."""
+        """Whether the rule sends each block a signal of its own, which ``task.normalise`` divides by its RMS."""
         return False
 
     @property
@@ -125,7 +125,7 @@ class CreditRule(ABC):
 
     @property
     def card(self) -> RuleCard:
-        """The rule in its own words, for the log."""
+        """The rule's description, for the log."""
         return RuleCard(
             name=self.name,
             family=self.family,
@@ -176,7 +176,7 @@ class CreditRule(ABC):
         """
 
     def noise(self, task: Task, params: Params, batch: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of the random numbers that a step wants; the run's own seed draws them anew for each step.
+        """Shapes of the random numbers that a step wants; the run's own seed draws them again for each step.
 
         Args:
             task: What is trained.
@@ -225,7 +225,7 @@ class CreditRule(ABC):
     def deliver_observed(
         self, task: Task, params: Params, state: RuleState, batch: Batch, top: Tensor, error: Tensor
     ) -> tuple[Tensor, ...]:
-        """As ``deliver``, where a forward pass was seen already; a rule to which that says nothing makes its own.
+        """As ``deliver``, with h_L and e of a forward pass already made; a rule that needs more makes its own pass.
 
         Args:
             task: What is trained.

@@ -19,7 +19,7 @@ class Snapshot:
     """One run at one moment.
 
     Args:
-        task: The cut model and its loss.
+        task: The partitioned model and its loss.
         params: Parameters now.
         init: Parameters at initialisation, or None where they were not kept.
         rule: The rule, or None for a model whose credit is not known.
@@ -27,7 +27,7 @@ class Snapshot:
         probe: The probe samples.
         batch: Size of the probe batches.
         view: How a state becomes one vector per sample.
-        seed: Seed of this run's probe stream: random directions and redraws follow from it.
+        seed: Seed of this run's probes: random directions and redraws follow from it.
         epoch: Epochs done.
         step: Optimiser steps done.
         trained: Names of the parameters that train.

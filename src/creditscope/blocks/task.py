@@ -33,7 +33,7 @@ class Task(NamedTuple):
         input_dtype: Dtype of inputs that are indices; None for numbers, which take the parameters' dtype.
         fixed: Parameters that do not train here, by name; no gradient is formed for them.
         penalty: λ of the penalty λ·‖f_l‖² whose gradient every backward pass adds at each branch; None: no penalty.
-        normalise: Whether a rule that hands each block a signal divides it by its root mean square, per sample.
+        normalise: Whether a rule that sends each block a signal divides it by its root mean square, per sample.
     """
 
     blocks: Blocks
@@ -57,7 +57,7 @@ class Task(NamedTuple):
             x: A few inputs.
         """
         buffers = dict(blocks.model.named_buffers())
-        # A layer in training mode updates its buffers in place: it gets copies, to leave the model as found.
+        # A layer in training mode updates its buffers in place: it gets copies, so that the model stays as it was.
         copies = {name: buffer.clone() for name, buffer in buffers.items()}
         with torch.no_grad():
             seen = blocks.forward({**dict(blocks.model.named_parameters()), **copies}, x)
@@ -68,7 +68,7 @@ class Task(NamedTuple):
     def forward(
         self, params: Params, x: Tensor, *, taps: Mapping[int, Tensor] | None = None, detach: bool = False
     ) -> Pass:
-        """A forward pass, seen at the block boundaries; the buffers that it changed are in the result alone.
+        """A forward pass, observed at the block boundaries; the buffers that it changed are only in the result.
 
         Args:
             params: The parameters that train.

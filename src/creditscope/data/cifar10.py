@@ -45,7 +45,7 @@ def read_cifar10(data_dir: Path | None) -> Splits:
             if len(missing) == len(layout.files):
                 continue
             if missing:
-                raise BadFile(f"cifar10: {folder} lacks {', '.join(missing)}; put it beside the others")
+                raise BadFile(f"cifar10: {folder} lacks {', '.join(missing)}; put it next to the others")
             return _join(folder, layout)
     raise BadFile(f"cifar10: {root} holds no CIFAR-10 files; put there {_WANTED}")
 
@@ -130,7 +130,7 @@ def _checked(path: Path, sums: dict[str, str] | None) -> bytes:
     if sums is not None:
         wanted = sums.get(path.name)
         if wanted is None:
-            raise BadFile(f"{path}: SHA256SUMS beside it has no line for it; add the line, or remove SHA256SUMS")
+            raise BadFile(f"{path}: SHA256SUMS next to it has no line for it; add the line, or remove SHA256SUMS")
         came = hashlib.sha256(data).hexdigest()
         if came != wanted:
             raise BadFile(f"{path}: SHA-256 {came[:12]}.., SHA256SUMS says {wanted[:12]}..; fetch the file again")

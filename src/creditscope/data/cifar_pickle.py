@@ -115,7 +115,7 @@ class _Machine:
         if opcode in _VALUES:
             stack.append(argument)
         elif opcode in ("SHORT_BINSTRING", "BINSTRING"):
-            # Python 2 wrote bytes as strings; pickletools hands them over as latin-1 text.
+            # Python 2 wrote bytes as strings; pickletools gives them as latin-1 text.
             stack.append(argument.encode("latin-1"))
         elif opcode in _CONSTANTS:
             stack.append(_CONSTANTS[opcode]())

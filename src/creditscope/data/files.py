@@ -48,7 +48,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def unreadable(path: Path, error: OSError) -> BadFile:
-    """The error for a file that the system does not hand over.
+    """The error for a file that the system cannot read.
 
     Args:
         path: The file.

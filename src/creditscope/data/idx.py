@@ -100,7 +100,7 @@ def _need(folder: Path, part: str) -> Path:
     path = _find(folder, part)
     if path is None:
         dims = 3 if part.endswith("images") else 1
-        raise BadFile(f"fashion-mnist: {folder} lacks {part}-idx{dims}-ubyte (plain or .gz); put it beside the others")
+        raise BadFile(f"fashion-mnist: {folder} lacks {part}-idx{dims}-ubyte (plain or .gz); put it next to the others")
     return path
 
 

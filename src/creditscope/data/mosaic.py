@@ -14,7 +14,7 @@ MAX_PIXELS = 2**25
 
 
 def decode_mosaic(data: bytes, where: str, side: int, channels: int) -> Array:
-    """Cut a PNG or WebP mosaic into its images.
+    """Split a PNG or WebP mosaic into its images.
 
     Args:
         data: The content of the picture's file.

@@ -1,7 +1,7 @@
-"""Seeded draws without hidden state: each follows from (seed, stream name, index) alone, on the CPU.
+"""Seeded draws without hidden state: each follows from (seed, name, index) alone, on the CPU.
 
-The streams of a run are ``init``, ``order``, ``augment``, ``feedback``, ``probe`` and ``targets``. Because no stream
-is advanced from one epoch to the next, a resumed run draws what an uninterrupted one would have drawn.
+The names are ``init``, ``order``, ``augment``, ``feedback``, ``probe`` and ``targets``. No generator is kept from one
+epoch to the next, so a resumed run draws what an uninterrupted one would have drawn.
 """
 
 import hashlib
@@ -12,12 +12,12 @@ from creditscope.errors import BadInput
 
 
 def seeded_generator(seed: int, name: str, index: int = 0) -> torch.Generator:
-    """A fresh CPU generator for one named stream of a run.
+    """A fresh CPU generator for one named purpose of a run.
 
     Args:
         seed: The run's seed.
-        name: The stream.
-        index: Which draw of that stream, e.g. the epoch.
+        name: What is drawn.
+        index: Which draw of that name, e.g. the epoch.
     """
     word = hashlib.sha256(f"{seed}/{name}/{index}".encode()).digest()[:8]
     generator = torch.Generator(device="cpu")
@@ -26,7 +26,7 @@ def seeded_generator(seed: int, name: str, index: int = 0) -> torch.Generator:
 
 
 def epoch_order(seed: int, epoch: int, n: int, batch: int) -> torch.Tensor:
-    """The training order of one epoch: a permutation cut into batches, the last short batch dropped.
+    """The training order of one epoch: a permutation split into batches; a last short batch is dropped.
 
     Args:
         seed: The run's seed.
@@ -38,7 +38,7 @@ def epoch_order(seed: int, epoch: int, n: int, batch: int) -> torch.Tensor:
         Indices, int64 (steps, batch).
     """
     if not 1 <= batch <= n:
-        raise BadInput(f"a batch of {batch} cannot be cut from {n} training samples; choose a batch from 1 to {n}")
+        raise BadInput(f"a batch of {batch} cannot be taken from {n} training samples; choose a batch from 1 to {n}")
     steps = n // batch
     return torch.randperm(n, generator=seeded_generator(seed, "order", epoch))[: steps * batch].reshape(steps, batch)
 

@@ -1,4 +1,4 @@
-"""Streams: what a GPU does side by side; on a CPU everything is done in turn, and nothing here does anything."""
+"""CUDA streams: what a GPU does side by side. On a CPU all work runs in turn, and this module does nothing."""
 
 import time
 from collections import deque
@@ -9,32 +9,32 @@ import torch
 
 # What must come true before work goes on.
 Ready = Callable[[], bool]
-# A GPU that is behind with large steps takes the next one when it has done one: nobody waits longer than this for it.
+# A GPU that is behind with large steps accepts the next one when one is done: no other fleet waits longer than this.
 ASKING_SECONDS = 0.02
 
 
 def at_once() -> bool:
-    """Nothing must."""
+    """Always: there is nothing to wait for."""
     return True
 
 
 class Streams:
-    """A fleet's own stream, on which it trains beside other fleets, and one for reading what it has done meanwhile.
+    """A fleet's CUDA stream for training, which runs next to those of other fleets, and one to read its results.
 
     Args:
-        device: Where the fleet lives.
+        device: The fleet's device.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self.ahead = device.type == "cuda"  # work is asked for before what went before it is done
+        self.ahead = device.type == "cuda"  # work is queued before the work ahead of it is done
         self._own = _stream(device) if self.ahead else None
-        # The host waits for what is read, and nobody for single steps: those give way.
+        # The host waits for what is read, but never for a single step: reading has the higher priority.
         self._reading = _stream(device, priority=-1) if self.ahead else None
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """What is asked for inside is this fleet's."""
+        """Work queued inside runs on this fleet's CUDA stream."""
         if self._own is None:
             yield
             return
@@ -42,26 +42,26 @@ class Streams:
             yield
 
     def idle(self) -> bool:
-        """Whether the device has done all that this fleet asked it for."""
+        """Whether the device has done all work of this fleet."""
         return self._own is None or bool(self._own.query())
 
     def wait(self) -> None:
-        """Until the device has done all that this fleet asked it for; others may be at work there."""
+        """Wait until the device has done all work of this fleet; other fleets may still run there."""
         if self._own is not None:
             torch.cuda.current_stream(self._device).synchronize()
             self._own.synchronize()
 
     def quiet(self) -> None:
-        """Until the device has done all that anybody asked it for."""
+        """Wait until the device has done all work."""
         if self._own is not None:
             torch.cuda.synchronize(self._device)
 
     def paced(self, steps: int, step: Callable[[], None]) -> Iterator[Ready]:
-        """Ask for steps; others may have a turn where the device takes them slowly, until half of those asked are done.
+        """Queue steps; where the device is slow, others get a turn until half of the queued steps are done.
 
         Args:
             steps: How many.
-            step: Asks for one.
+            step: Queues one.
         """
         asked: deque[torch.cuda.Event] = deque()
         began = time.monotonic()
@@ -78,12 +78,12 @@ class Streams:
                 began = time.monotonic()
 
     def mark(self) -> torch.cuda.Event | None:
-        """A mark behind all that was asked for so far."""
+        """A mark behind all work queued so far."""
         return None if self._own is None else torch.cuda.current_stream(self._device).record_event()
 
     @contextmanager
     def reading(self, mark: torch.cuda.Event | None) -> Iterator[None]:
-        """What is asked for inside waits for a mark alone, not for what this fleet was asked since; it is done at exit.
+        """Work queued inside waits only for a mark, not for what this fleet queued since; it is done at exit.
 
         Args:
             mark: From ``mark``.
@@ -98,7 +98,7 @@ class Streams:
 
 
 class Lanes:
-    """Streams on which independent parts of a step run side by side; on a CPU they run in turn.
+    """CUDA streams on which independent parts of a step run side by side; on a CPU they run in turn.
 
     Small kernels leave most of a GPU idle: the groups of a mixed fleet fill it together.
 
@@ -113,7 +113,7 @@ class Lanes:
 
     @contextmanager
     def lane(self, part: int) -> Iterator[None]:
-        """Run one part after all that was asked for before the lanes, beside the others."""
+        """Run one part after all work queued before the lanes, at the same time as the other parts."""
         if not self._streams:
             yield
             return

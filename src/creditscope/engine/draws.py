@@ -1,4 +1,4 @@
-"""The batches of a fleet: order, crops and targets of every run, each drawn from the run's own streams."""
+"""The batches of a fleet: order, crops and targets of every run, each drawn from the run's own seed."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +17,7 @@ from creditscope.records import RunSpec
 
 
 class Draws:
-    """Deals out one batch a step for every run, from buffers at fixed addresses: a CUDA graph reads them there.
+    """Gives every run one batch a step, from buffers at fixed addresses: a CUDA graph reads them there.
 
     Runs of one seed see the same samples, so everything is drawn, cropped and normalised once a seed. The next epoch
     is drawn while this one trains.
@@ -25,7 +25,7 @@ class Draws:
     Args:
         specs: The runs of the fleet, in its order.
         data: Their data set, on the fleet's device.
-        fused: Whether the cutting out and normalising of a batch is compiled.
+        fused: Whether cropping and normalising a batch is compiled.
     """
 
     def __init__(self, specs: Sequence[RunSpec], data: Dataset, fused: bool = False) -> None:
@@ -96,7 +96,7 @@ class Draws:
 
 
 def _inputs(images: Tensor, image: Tensor, crops: Sequence[Tensor], mean: Tensor, std: Tensor) -> Tensor:
-    """A batch of every seed as the network sees it: cut out of padded images where there are crops."""
+    """A batch of every seed as the network sees it: cropped from padded images where there are crops."""
     if not crops:
         return normalise(images[image], mean, std)
     down, right, flip = crops

@@ -68,8 +68,8 @@ def _expensive(fleet: Fleet, run: int) -> None:
 
 
 def _expensive_count(fleet: Fleet, run: int, epochs: int) -> int:
-    dear = expensive_epochs(fleet.specs[run])
-    return sum(is_expensive(epoch, epochs, dear) for epoch in range(epochs + 1))
+    listed = expensive_epochs(fleet.specs[run])
+    return sum(is_expensive(epoch, epochs, listed) for epoch in range(epochs + 1))
 
 
 def _seconds(fleet: Fleet, work: Callable[[], object]) -> float:

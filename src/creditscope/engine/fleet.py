@@ -1,9 +1,8 @@
-"""Fleet: many runs of equal shapes trained as one stack. Only this room knows the run axis.
+"""Fleet: many runs of equal shapes trained as one stack. Only ``engine`` knows the run axis.
 
 Runs are ordered so that each rule is one neighbouring group (its frozen twins another where arithmetic is the bound),
 mapped by one ``vmap``; λ, learning rates, masks and seeds differ freely inside it. Everything random is drawn outside,
-per run, from named seed streams, so a run depends on its own seed alone: alone and in company its parameters agree over
-20 steps to 1e-4 of their size in float32, where only the order of sums differs.
+from each run's own seed. Alone and in company its parameters agree over 20 steps to 1e-4 in float32 (relative).
 """
 
 import contextlib
@@ -48,7 +47,7 @@ from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
 from creditscope.rules.build import Given
 
-# Steps of training from which on half a second a group for tracing is won back.
+# From this many steps on, tracing (half a second a group) saves more time than it takes.
 WORTH_TRACING = 200
 
 
@@ -59,7 +58,7 @@ class Fleet:
         specs: Runs of one ``stack_key``; put into fleet order.
         data: The data set they share.
         factory: Builds a run's model; called under the run's own seed.
-        device: Where the stack lives.
+        device: The stack's device.
         fused: Whether the credit of each group is compiled; the same values, and seconds a group until it runs.
         traced: Whether it is traced, where training is long enough to win the time back.
         rules: Rules from outside, by name.
@@ -100,13 +99,13 @@ class Fleet:
         self._movement = FleetMovement(self.params, self.init, self.groups, matrices, self.trained)
         self.fused = fused
         self.traced = fused or (traced and self.planned_steps >= WORTH_TRACING)
-        # One function, and one recording, for each kind of step: which comes next the host knows.
+        # One function, and one recording, for each kind of step: the host knows which comes next.
         self._credit: dict[tuple[int, str], Callable[[Sent], Step]] = {}
         self._train: dict[tuple[str, ...], Recorded[None]] = {}
         self.noise = FleetNoise(self.groups, self.specs, self.params)
         self._steps = 0
         self._lanes = Lanes(len(self.groups), device)
-        # They are handed this fleet's methods at each call: a fleet that held them would outlive its last user.
+        # They get this fleet's methods at each call: stored methods would keep the fleet alive after its last user.
         self._evaluate: Recorded[Scores] = Recorded(device)
         self._summarise: Recorded[Summary] = Recorded(device)
         self._move: Recorded[tuple[Tensor, tuple[Tensor, ...]]] = Recorded(device)
@@ -120,7 +119,7 @@ class Fleet:
 
     @property
     def state(self) -> State:
-        """What training has made of the runs; the tensors are the fleet's own, and go on changing."""
+        """The runs as training has left them so far; the tensors are the fleet's own and keep changing."""
         rules = tuple((group.state, group.first, group.second) for group in self.groups)
         optimiser = self.optimiser
         return State(self.params, optimiser.first, optimiser.second, self.buffers, rules, optimiser.steps)
@@ -248,34 +247,34 @@ class Fleet:
         return scores_of(lambda x: forward(self.params, self.buffers, self._inputs(x)), self.data)
 
     def observe(self) -> FleetObservation:
-        """The per-epoch numbers of every run; on a GPU they are asked for, and not waited for."""
+        """The per-epoch numbers of every run; on a GPU the work is queued, not waited for."""
         with torch.no_grad():
             return FleetObservation(self._summarise(self._summary), *self._move(self._movement.measure))
 
-    def summaries(self, look: FleetObservation) -> list[Summary]:
+    def summaries(self, observation: FleetObservation) -> list[Summary]:
         """Every run's own numbers of the probe data, on the CPU.
 
         Args:
-            look: From ``observe``.
+            observation: From ``observe``.
         """
-        summary = _map(Tensor.cpu, look.summary)
+        summary = _map(Tensor.cpu, observation.summary)
         return [_map(itemgetter(run), summary) for run in range(len(self.specs))]
 
-    def movements(self, look: FleetObservation) -> list[Movement]:
+    def movements(self, observation: FleetObservation) -> list[Movement]:
         """How far each weight matrix of the blocks, and learned feedback, moved from its start, run by run.
 
         Args:
-            look: From ``observe``.
+            observation: From ``observe``.
         """
-        return self._movement.rows(look.moved, look.feedback)
+        return self._movement.rows(observation.moved, observation.feedback)
 
     def _summary(self) -> Summary:
-        """The numbers of the probe data of every run; each group looks for itself, all are summed up together."""
+        """The numbers of the probe data of every run: each group is observed by itself, all are summarised together."""
         found: list[SampleNumbers] = []
         batches = self._probe()
         for lane, group in enumerate(self.groups):
 
-            def look(
+            def numbers_of(
                 params: Stack, state: RuleState, buffers: Stack, numbers: Stack, batch: Batch, group: Group = group
             ) -> SampleNumbers:
                 options = {name: value for name, value in numbers.items() if name != "penalty"}
@@ -286,7 +285,7 @@ class Fleet:
             with self._lanes.lane(lane):
                 own = {name: b[group.runs] for name, b in self.buffers.items()}
                 stacks = (self._params(group.runs), group.state, own, group.numbers)
-                mapped = vmap(look, in_dims=(0, 0, 0, 0, None))
+                mapped = vmap(numbers_of, in_dims=(0, 0, 0, 0, None))
                 found.append(_joined([mapped(*stacks, b) for b in batches], -1))
         self._lanes.join()
         if len({numbers.credit.shape[-2] for numbers in found}) > 1:

@@ -1,4 +1,4 @@
-"""What the parts of a fleet's work hold at their peak: each is walked through on shapes alone, nothing is computed."""
+"""How much memory each part of a fleet's work holds at its peak: it runs on shapes alone, and computes nothing."""
 
 import math
 import weakref
@@ -31,7 +31,7 @@ class Shapes:
         model: One of our models.
         input: Shape of one input.
         classes: Number of outputs.
-        width: Width of the stream.
+        width: Width of the residual stream.
         depth: Number of blocks.
         terminal_ln: Whether a LayerNorm stands before the head.
         view: How a state becomes one vector a sample.
@@ -141,13 +141,13 @@ def probe_peak(shapes: Shapes, rule: CreditRule, batch: int, device: str, runs: 
     task = _task(shapes)
     exact = rule.exact(task.blocks.depth)
 
-    def look(params: Params, state: RuleState, batch: Batch) -> SampleNumbers:
+    def numbers_of(params: Params, state: RuleState, batch: Batch) -> SampleNumbers:
         return sample_numbers(observe(task, params, rule, state, batch), shapes.view, exact)
 
     given = (_params(task, runs), _state(shapes, rule, runs))
     seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))
     with planned_for(device):
-        return _tallied(lambda: summarise(vmap(look, in_dims=(0, 0, None))(*given, seen)))
+        return _tallied(lambda: summarise(vmap(numbers_of, in_dims=(0, 0, None))(*given, seen)))
 
 
 @lru_cache(maxsize=64)
@@ -170,7 +170,7 @@ def forward_peak(shapes: Shapes, batch: int, runs: int) -> int:
 
 @lru_cache(maxsize=64)
 def expensive_peak(shapes: Shapes, rule: CreditRule, samples: int, batch: int, directions: int) -> int:
-    """The expensive probes of one run, their inputs apart: ρ beside what is seen in the run's dtype and in float64.
+    """The expensive probes of one run, their inputs apart: ρ, with what is observed in the run's dtype and in float64.
 
     Args:
         shapes: Of the run.
@@ -231,7 +231,7 @@ def _state(shapes: Shapes, rule: CreditRule, runs: int) -> RuleState:
 
 @lru_cache(maxsize=64)
 def _state_shapes(shapes: Shapes, rule: CreditRule) -> dict[str, tuple[int, ...]]:
-    # A rule may draw as wide as the weights are spread: it is shown a real model.
+    # A rule may draw with the standard deviation of the weights: it gets a real model.
     task = _task(shapes, torch.device("cpu"))
     params = {name: p.detach() for name, p in task.blocks.model.named_parameters()}
     return {name: tuple(t.shape) for name, t in rule.init(task, params, torch.Generator()).items()}

@@ -1,4 +1,4 @@
-"""CUDA graphs: work recorded once and replayed without a word from the host; on a CPU the same work is just done."""
+"""CUDA graphs: work recorded once and replayed without the host; on a CPU the same work runs directly."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -25,7 +25,7 @@ class Recorded(Generic[T]):
         """Do the work.
 
         Args:
-            function: The same at every call, without a host decision. What it hands back is overwritten by the next.
+            function: The same at every call, without a host decision. The next call overwrites what it returns.
             live: Every tensor that it changes in place: recording needs a few calls, and they are undone.
         """
         if not self._records:
@@ -58,7 +58,7 @@ def capture(function: Callable[[], T], live: Sequence[Tensor]) -> tuple[torch.cu
                 tensor.copy_(old)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    # What other threads ask the GPU for, as for pinned memory, is no part of it.
+    # GPU calls of other threads, such as for pinned memory, are not part of it.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         result = function()
     return graph, result

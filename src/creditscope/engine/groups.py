@@ -1,4 +1,4 @@
-"""Order inside a fleet: runs of one rule are neighbours, and inside a rule those that train alike."""
+"""Order inside a fleet: runs of one rule are neighbours, and inside a rule those that train the same parts."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +102,7 @@ def build_groups(
         task: What is trained.
         params: Stacked parameters at initialisation.
         trained: Names of the parameters that train, run by run.
-        given: Rules that a user handed over.
+        given: Rules that the user passed.
     """
     like = next(iter(params.values()))
     start = 0

@@ -1,4 +1,4 @@
-"""How much memory a fleet will take, and fleets cut to what there is."""
+"""How much memory a fleet will take, and splitting fleets to fit it."""
 
 import math
 import os
@@ -28,15 +28,15 @@ from creditscope.rules.build import Given, rule_of
 KEPT = 4
 # What an epoch boundary, and the undoing of a recording's warm-ups, copy: the parameters and both moments.
 COPIED = 3
-# Of a weight matrix, movement holds itself, its start and two products, in float64.
+# For a weight matrix, movement holds the matrix, its start and two products, in float64.
 MOVEMENT_BYTES = 4 * 8
 # Per test image of a run: its loss as it comes and joined, and whether it was right, as bits and as a number.
 SCORE_BYTES = 8 + 8 + 1 + 1 + 8
 # An image's place in the order and its crop; a label.
 DRAW_BYTES, LABEL_BYTES = 4 + 3, 8
-# What the library of matrix products takes on a GPU: 32 MiB for each stream that it is called on.
+# What the library of matrix products takes on a GPU: 32 MiB for each CUDA stream that calls it.
 WORKSPACE = 32 * 2**20
-# What recordings take beside their tensors on a GPU, in whole segments of the allocator, as benchmarks/growth.py
+# What recordings take besides their tensors on a GPU, in whole segments of the allocator, as benchmarks/growth.py
 # found.
 RECORDINGS = 256 * 2**20
 # What may be planned for: the allocator, the data and the rest of the program need room too.
@@ -68,8 +68,8 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | N
     tested = (spec.data and spec.data.n_test) or EVAL_CHUNK
     probed = min(tested, (spec.probe and spec.probe.n) or 1024)
     # A GPU takes all probe samples at once.
-    looked = probed if device == "cuda" else min(probed, (spec.probe and spec.probe.batch) or 128)
-    looks = [probe_peak(shapes, rule, looked, device, n) for rule, n in groups.items()]
+    observed = probed if device == "cuda" else min(probed, (spec.probe and spec.probe.batch) or 128)
+    observing = [probe_peak(shapes, rule, observed, device, n) for rule, n in groups.items()]
     image = shapes.dtype.itemsize * math.prod(shapes.input)
     chunk = min(tested, EVAL_CHUNK)
     score = chunk * image + forward_peak(shapes, chunk, runs) + runs * tested * SCORE_BYTES
@@ -77,19 +77,19 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | N
     # The module whose forward pass all runs share has parameters too.
     kept = one + KEPT * state + feedback + _data_bytes(fleet, device) + COPIED * state
     if device == "cuda":
-        recorded = _dealt(fleet, shapes) + sum(steps) + probed * image + sum(looks) + score + moved
+        recorded = _batches(fleet, shapes) + sum(steps) + probed * image + sum(observing) + score + moved
         return kept + COPIED * state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
-    probing = max(_expensive(spec, rule, shapes, probed, looked) for rule in groups)
-    step = _dealt(fleet, shapes) + max(steps)
+    probing = max(_expensive(spec, rule, shapes, probed, observed) for rule in groups)
+    step = _batches(fleet, shapes) + max(steps)
     # While an epoch is measured the state before it and that after it are kept.
-    return kept + max(step, COPIED * state + max(probed * image + max(looks), score, moved, probing))
+    return kept + max(step, COPIED * state + max(probed * image + max(observing), score, moved, probing))
 
 
 def free_bytes(device: torch.device) -> int:
     """Bytes that may be planned for on a device now.
 
     Args:
-        device: Where the fleet would live.
+        device: The fleet's device.
     """
     if device.type == "cuda":
         return int(SHARE * torch.cuda.mem_get_info(device)[0])
@@ -103,13 +103,13 @@ def split(
     device: str = "cuda",
     rules: Given | None = None,
 ) -> list[list[RunSpec]]:
-    """Cut a fleet into parts of about equal numbers of runs, as few as fit.
+    """Split a fleet into parts of about equal numbers of runs, as few as fit.
 
     Args:
         fleet: The runs.
         limit: Bytes a part may take; None: any. A single run is never split, so a part may exceed it.
         size: Runs a part may hold; None: any.
-        device: Where they will live, ``cpu`` or ``cuda``.
+        device: Their device, ``cpu`` or ``cuda``.
         rules: Rules from outside, by name.
     """
     count = 1 if size is None else math.ceil(len(fleet) / size)
@@ -155,7 +155,7 @@ def _expensive(spec: RunSpec, rule: CreditRule, shapes: Shapes, probed: int, bat
     return image * others + expensive_peak(shapes, rule, probed, batch, directions)
 
 
-def _dealt(fleet: Sequence[RunSpec], shapes: Shapes) -> int:
+def _batches(fleet: Sequence[RunSpec], shapes: Shapes) -> int:
     """One batch of every run: as stored and cropped once a seed, then as numbers for each run."""
     spec = fleet[0]
     seeds = len({each.seed for each in fleet})

@@ -1,4 +1,4 @@
-"""Random numbers that rules want at each step: every run's from its own seed, whatever company it is in."""
+"""Random numbers that rules want at each step: those of a run come from its own seed, alone or in company."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from creditscope.records import RunSpec
 
 
 class FleetNoise:
-    """Standard normal numbers at fixed addresses, so that a CUDA graph reads them there; drawn anew before each step.
+    """Standard normal numbers at fixed addresses, so that a CUDA graph reads them there; drawn again before each step.
 
     An epoch's numbers follow from the seed and the epoch alone: a resumed run draws what it would have drawn. They are
     drawn on the fleet's device, so a CPU and a GPU draw different ones.

@@ -37,7 +37,7 @@ class Segment:
 
 
 class _Part(NamedTuple):
-    """What one segment hands to AdamW, each list in the order of ``names``; the tensors are views of the stack.
+    """What one segment passes to AdamW, each list in the order of ``names``; the tensors are views of the stack.
 
     Args:
         names: Names of the parameters that train.
@@ -59,7 +59,7 @@ class _Part(NamedTuple):
 class FleetAdamW:
     """torch's fused AdamW on views of the stacked parameters.
 
-    AdamW is elementwise, so a stack of runs is one large tensor to it. What does not train is not handed to
+    AdamW is elementwise, so a stack of runs is one large tensor to it. What does not train is not passed to
     it: no update, no decay, no memory traffic.
 
     Args:
@@ -78,7 +78,7 @@ class FleetAdamW:
     def _part(self, params: Stack, segment: Segment) -> _Part:
         names = [name for name in params if name in segment.trained]
         device = next(iter(params.values())).device
-        # The fused kernel reads its learning rate as float32 on CUDA; elsewhere nothing need be rounded.
+        # The fused kernel reads its learning rate as float32 on CUDA; elsewhere it is not rounded.
         exact = torch.float32 if device.type == "cuda" else torch.float64
         own, first, second = (
             [*(stack[name][segment.start : segment.stop] for name in names), *state.values()]

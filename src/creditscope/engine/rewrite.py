@@ -1,4 +1,4 @@
-"""Rewriting a list of operations: the same values from fewer of them, and cut as suits a GPU."""
+"""Rewriting a list of operations: the same values from fewer of them, and products split as suits a GPU."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from torch.fx.passes.dialect.common.cse_pass import CSEPass
 
 _aten = torch.ops.aten
 _SAME_SHAPE = (_aten.expand.default, _aten.view.default, _aten._unsafe_view.default)
-# On a GPU a product of matrices whose sums are so long is cut along them until its tiles keep the processors busy:
-# the weight gradients of a token stream are small matrices that sum over all tokens of a batch.
+# On a GPU a product of matrices whose sums are so long is split along them until its tiles keep the processors busy:
+# the weight gradients of a token sequence are small matrices that sum over all tokens of a batch.
 LONG = 4096
 TILE = 64
 ENOUGH_TILES = 128
 
 
 def simplify(listed: GraphModule) -> GraphModule:
-    """The list without products by one, detours, repetitions, sums of products in two, and what nobody reads.
+    """The list without products by one, detours, repetitions, sums of products in two, and unused values.
 
     Args:
         listed: From ``make_fx``.
@@ -28,7 +28,7 @@ def simplify(listed: GraphModule) -> GraphModule:
     shorter = CSEPass()(listed)
     assert shorter is not None
     graph = shorter.graph_module.graph
-    graph.set_codegen(listed.graph._codegen)  # how arguments are nested is not the pass's to forget
+    graph.set_codegen(listed.graph._codegen)  # the pass must keep how arguments are nested
     graph.eliminate_dead_code()
     return GraphModule(shorter.graph_module, graph)
 
@@ -76,7 +76,7 @@ def _normed(node: Node) -> Node | None:
 
 
 def _summed_product(graph: Graph, node: Node) -> Node | None:
-    """Where a node adds to a product that nobody else reads: both in one, as for a layer norm's gain and bias."""
+    """Where a node adds to a product that no other node reads: both in one, as for a layer norm's gain and bias."""
     if node.target is not _aten.add.Tensor or node.kwargs:
         return None
     for product, other in (node.args, node.args[::-1]):
@@ -88,7 +88,7 @@ def _summed_product(graph: Graph, node: Node) -> Node | None:
 
 
 def _in_parts(graph: Graph, node: Node) -> None:
-    """Cut a product of matrices along the axis that it sums over."""
+    """Split a product of matrices along the axis that it sums over."""
     left, right = node.args
     assert isinstance(left, Node)
     shape, made = _shape(left), _shape(node)

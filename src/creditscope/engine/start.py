@@ -1,4 +1,4 @@
-"""Runs at initialisation: each run's model from its own seed stream, refused where a fleet cannot train it."""
+"""Runs at initialisation: each run's model from its own seed, refused where a fleet cannot train it."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -21,7 +21,7 @@ def seeded_model(factory: Factory, spec: RunSpec, data: Dataset) -> nn.Module:
 
     Args:
         factory: Builds the model.
-        spec: The run, whose ``init`` stream seeds it.
+        spec: The run; its ``init`` seed draws the model.
         data: Its data set.
     """
     with torch.random.fork_rng(devices=[]):
@@ -55,7 +55,7 @@ def refuse_other_depth(task: Task, spec: RunSpec) -> None:
     """A log must not say another number of blocks than the model has.
 
     Args:
-        task: The cut model.
+        task: The partitioned model.
         spec: The run.
     """
     if task.blocks.depth != spec.depth:

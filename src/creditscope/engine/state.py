@@ -52,7 +52,7 @@ class State(NamedTuple):
 
 
 class FleetObservation(NamedTuple):
-    """What is measured of every run after every epoch, accuracy apart. On a GPU the next look overwrites it.
+    """What is measured of every run after every epoch, accuracy apart. On a GPU the next observation overwrites it.
 
     Args:
         summary: The numbers of the probe data, runs on the first axis.

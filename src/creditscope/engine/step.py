@@ -72,7 +72,7 @@ def with_numbers(rule: CreditRule, numbers: Mapping[str, Tensor]) -> CreditRule:
 
 
 def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], sent: Sent) -> None:
-    """What a rule hands back must be something that the run has: an ignored update would be another rule."""
+    """Refuse what a rule returns for something that the run has not: an ignored update would be another rule."""
     learning = rule.trained(sent.state, moving)
     for name in step.grads:
         if name not in moving and name not in learning:
@@ -86,17 +86,17 @@ def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], 
     for what, given, known in (("state", step.state, sent.state), ("buffer", step.buffers, sent.buffers)):
         for name, value in given.items():
             if name not in known:
-                raise BadInput(f"rule {rule.name} hands back a {what} entry {name!r} that the run has not")
+                raise BadInput(f"rule {rule.name} returns a {what} entry {name!r} that the run has not")
             if value.shape != known[name].shape:
                 raise BadInput(
-                    f"rule {rule.name} hands back {what} entry {name!r} of shape {tuple(value.shape)}, it was "
+                    f"rule {rule.name} returns {what} entry {name!r} of shape {tuple(value.shape)}, it was "
                     f"{tuple(known[name].shape)}"
                 )
     if step.state and not rule.learns:
         raise BadInput(f"rule {rule.name} changes its state and does not say that it learns; set learns = True")
     both = sorted(set(step.state) & learning)
     if both:
-        raise BadInput(f"rule {rule.name} hands back {both[0]!r}, which the optimiser trains; choose one of the two")
+        raise BadInput(f"rule {rule.name} returns {both[0]!r}, which the optimiser trains; choose one of the two")
 
 
 def schedule_factor(schedule: str, epoch: int, epochs: int) -> float:
@@ -117,7 +117,7 @@ def trained_parameters(spec: RunSpec, blocks: Blocks, parts: dict[str, str | int
 
     Args:
         spec: The run.
-        blocks: The cut model.
+        blocks: The partitioned model.
         parts: Which part each parameter belongs to (``Blocks.parts``).
     """
     first = 0 if spec.train_last == "all" or spec.train_last is None else blocks.depth - spec.train_last
@@ -136,7 +136,7 @@ def weight_matrices(blocks: Blocks, parts: dict[str, str | int]) -> list[list[st
     """Names of each block's weight matrices: no biases, no norm gains.
 
     Args:
-        blocks: The cut model.
+        blocks: The partitioned model.
         parts: Which part each parameter belongs to.
     """
     shapes = {name: p.ndim for name, p in blocks.model.named_parameters()}

@@ -34,7 +34,7 @@ def floor_line(panel: str) -> Point:
 
 
 def common_end(cells: Sequence[Cell]) -> tuple[int | None, str]:
-    """The last epoch that all cells reached, runs that ended early aside, and a line that says what was cut.
+    """The last epoch that all cells reached (without runs that ended early), and a line that says what was left out.
 
     Args:
         cells: The cells that are compared.
@@ -52,7 +52,7 @@ def common_end(cells: Sequence[Cell]) -> tuple[int | None, str]:
 
 
 def trajectory(panel: str, quantity: str, cell: Cell, value: Value, until: int | None = None) -> Curves:
-    """One cell over its epochs: the mean of its finished runs, and each run that ended early beside it.
+    """One cell over its epochs: the mean of its finished runs, and each run that ended early on its own.
 
     Args:
         panel: Key of the panel.
@@ -104,7 +104,7 @@ def _line(
 
 
 def alignment(cell: Cell) -> str:
-    """Says that seeds of different length were cut to the epochs they share; empty when they agree.
+    """Says that seeds of different length were truncated to the epochs they share; empty when they agree.
 
     Args:
         cell: The runs that are averaged.

@@ -121,13 +121,13 @@ def deep_null(logs: Sequence[RunLog], epoch: int) -> tuple[Mean, int]:
             continue
         means.append((log.name, _average(null.mean, states)))
         redraws = null.redraws
-        spreads = [null.sd[s] for s in states if s < len(null.sd)]
+        sds = [null.sd[s] for s in states if s < len(null.sd)]
         if null.draws is not None:
             table = np.array([null.draws[s] for s in states], dtype=np.float64)
             variances.append(float(np.nanmean(table, axis=0).var(ddof=1)))
-        elif None not in spreads:
+        elif None not in sds:
             # Each block has its own matrix, so the redrawn cosines of different states are independent.
-            variances.append(float(np.sum(np.square(np.array(spreads, dtype=np.float64)))) / len(spreads) ** 2)
+            variances.append(float(np.sum(np.square(np.array(sds, dtype=np.float64)))) / len(sds) ** 2)
     mean = mean_over(means)
     if mean.y is None or not variances:
         return mean, redraws

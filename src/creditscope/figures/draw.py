@@ -21,7 +21,7 @@ def dress(axes: Axes, panel: Panel) -> None:
 
     Args:
         axes: The panel's axes.
-        panel: Its words.
+        panel: Its text.
     """
     axes.set_xlabel(pretty(panel.x_label))
     axes.set_ylabel(pretty(panel.y_label))
@@ -126,20 +126,20 @@ DASHES = ((0, (4, 2)), (0, (4, 1.5, 1, 1.5)))
 
 
 def reference_lines(axes: Axes, lines: Sequence[tuple[Point, str]], data: Sequence[tuple[float, float]]) -> None:
-    """Horizontal lines, each with its words at the end, above or below, where they cover least of the data.
+    """Horizontal lines, each with its text at the end, above or below, where they cover least of the data.
 
     Args:
         axes: The panel's axes, with their limits set.
-        lines: Value and words.
+        lines: Value and text.
         data: What else the panel shows, from ``trace``.
     """
     levels = [float(axes.transData.transform((axes.get_xlim()[0], line.y or 0.0))[1]) for line, _ in lines]
     taken: list[Bbox] = []
-    for number, (line, words) in enumerate(lines):
+    for number, (line, text) in enumerate(lines):
         assert line.y is not None
         axes.axhline(line.y, color=INK, linestyle=DASHES[number % len(DASHES)], linewidth=0.7, zorder=1.5)
         spots = [
-            (right, above, _label_box(axes, words, line.y, right, above))
+            (right, above, _label_box(axes, text, line.y, right, above))
             for above in (True, False)
             for right in (True, False)
         ]
@@ -154,7 +154,7 @@ def reference_lines(axes: Axes, lines: Sequence[tuple[Point, str]], data: Sequen
         right, above, box = min(spots, key=cost)
         taken.append(box)
         axes.annotate(
-            pretty(words),
+            pretty(text),
             xy=(0.985 if right else 0.015, line.y),
             xycoords=("axes fraction", "data"),
             xytext=(0, 1.5 if above else -1.5),
@@ -168,10 +168,10 @@ def reference_lines(axes: Axes, lines: Sequence[tuple[Point, str]], data: Sequen
         )
 
 
-def _label_box(axes: Axes, words: str, y: float, right: bool, above: bool) -> Bbox:
+def _label_box(axes: Axes, text: str, y: float, right: bool, above: bool) -> Bbox:
     """Where a label would stand, in pixels."""
     dpi = axes.get_figure(root=True).dpi  # type: ignore[union-attr]
-    width = text_width(pretty(words), SMALL) * dpi
+    width = text_width(pretty(text), SMALL) * dpi
     height = SMALL * 1.2 / 72 * dpi
     line = float(axes.transData.transform((axes.get_xlim()[0], y))[1])
     left = axes.bbox.x0 + (0.985 * axes.bbox.width - width if right else 0.015 * axes.bbox.width)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from creditscope.figures.choose import rank, role_of
 from creditscope.figures.curves import alignment, error_bars, floor_line, left_out
-from creditscope.figures.hero_text import beneath_words, cosine_words, margins, pair_words
+from creditscope.figures.hero_text import beneath_text, cosine_text, margins, pair_text
 from creditscope.figures.means import (
     FLOOR,
     assumed_units,
@@ -219,7 +219,7 @@ def _panels(
             title="(A) The standard pair",
             x_label="aggregate cosine Γ" + ("" if index == "published" else " (acting)"),
             y_label="test accuracy",
-            caption=pair_words(pair, cells, chance),
+            caption=pair_text(pair, cells, chance),
             empty="" if pair else "no log holds both Γ and test accuracy",
         ),
         Panel(
@@ -227,7 +227,7 @@ def _panels(
             title="(B) Cosine, block by block",
             x_label=x_label,
             y_label="cosine with the reference",
-            caption=cosine_words(cosines),
+            caption=cosine_text(cosines),
             empty="" if cosines else f"no log holds cosines {where}",
         ),
         Panel(
@@ -236,7 +236,7 @@ def _panels(
             x_label="state l",
             y_label="median ‖∂ℓ/∂h_l‖ per sample",
             log=True,
-            caption=beneath_words(norms, FLOOR),
+            caption=beneath_text(norms, FLOOR),
             empty="" if norms else "no log holds reference norms per layer",
         ),
     )

@@ -29,7 +29,7 @@ from creditscope.figures.style import (
 from creditscope.figures.table import EXACT, Panel, Point, Table, coordinates, drawable
 from creditscope.figures.text import sci
 
-# Wide enough on the left for the words of the lower quadrant.
+# Wide enough on the left for the text of the lower quadrant.
 _GAMMA_RANGE = (-0.28, 1.12)
 
 
@@ -107,13 +107,13 @@ def _paint_pair(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
         _bars(axes, point, chosen[point.series])
 
 
-def _quadrant_label(axes: Axes, words: str, box: tuple[float, float, float, float], points: Sequence[Point]) -> None:
+def _quadrant_label(axes: Axes, text: str, box: tuple[float, float, float, float], points: Sequence[Point]) -> None:
     """Put the label in the part of its quadrant that lies farthest from every marker."""
     x0, x1, y0, y1 = box
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     inches = axes.get_position().size * axes.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
     upright = x1 - x0 < 0.3 * (right - left) and y1 - y0 > 0.2 * (top - bottom)
-    size = np.array([text_width(words, SMALL), SMALL / 72])
+    size = np.array([text_width(text, SMALL), SMALL / 72])
     half = (size[::-1] if upright else size) / 2
 
     def place(x: float, y: float) -> Any:
@@ -135,7 +135,7 @@ def _quadrant_label(axes: Axes, words: str, box: tuple[float, float, float, floa
     axes.text(
         x,
         y,
-        words,
+        text,
         transform=axes.transAxes,
         ha="center",
         va="center",

@@ -1,4 +1,4 @@
-"""The hero's captions: words chosen from the numbers, so that they never say what the logs do not show."""
+"""The hero's captions: text chosen from the numbers, so that they never say what the logs do not show."""
 
 from collections.abc import Collection, Sequence
 
@@ -20,7 +20,7 @@ QUADRANTS = {
 }
 
 
-def pair_words(points: Sequence[Point], cells: Sequence[Cell], chance: float | None) -> str:
+def pair_text(points: Sequence[Point], cells: Sequence[Cell], chance: float | None) -> str:
     """What panel A shows: who lands in which quadrant, and who loses to its own frozen twin.
 
     Args:
@@ -88,7 +88,7 @@ def _final(cell: Cell) -> float | None:
     return mean_at(cell.runs, shared[-1], value_of(ACCURACY)).y if shared else None
 
 
-def cosine_words(points: Sequence[Point]) -> str:
+def cosine_text(points: Sequence[Point]) -> str:
     """What panel B shows: for each method, at which blocks the cosine is worth the name.
 
     Args:
@@ -123,7 +123,7 @@ def _pattern(points: Sequence[Point]) -> str:
     return f"Aligned only at l = {_ints(aligned)}{tail}"
 
 
-def beneath_words(points: Sequence[Point], floor: float) -> str:
+def beneath_text(points: Sequence[Point], floor: float) -> str:
     """What panel C shows: whose reference gradient lies below the floor, and where.
 
     Args:

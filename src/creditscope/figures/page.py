@@ -42,13 +42,13 @@ class Box:
         w, h = self.figure.get_size_inches()
         return self.figure.add_axes(((self.left + left) / w, (self.bottom + bottom) / h, width / w, height / h))
 
-    def text(self, x: float, top: float, words: str, size: float, weight: str = "normal", color: str = INK) -> None:
+    def text(self, x: float, top: float, text: str, size: float, weight: str = "normal", color: str = INK) -> None:
         """Text hung from its upper left corner.
 
         Args:
             x: Inches from the box's left edge.
             top: Inches below its upper edge.
-            words: Already wrapped.
+            text: Already wrapped.
             size: Points.
             weight: ``normal`` or ``bold``.
             color: Ink.
@@ -56,7 +56,7 @@ class Box:
         w, h = self.figure.get_size_inches()
         x, y = (self.left + x) / w, (self.bottom + self.height - top) / h
         self.figure.text(
-            x, y, words, fontsize=size, fontweight=weight, color=color, va="top", linespacing=1.15, ha="left"
+            x, y, text, fontsize=size, fontweight=weight, color=color, va="top", linespacing=1.15, ha="left"
         )
 
 
@@ -161,7 +161,7 @@ def _add_row(page: Page, slots: Sequence[Slot], columns: int, height: float) -> 
     page.add(total, paint)
 
 
-def _caption(box: Box, left: float, top: float, width: float, height: float, words: str) -> None:
+def _caption(box: Box, left: float, top: float, width: float, height: float, text: str) -> None:
     axes = box.axes(left, top - height, width, height)
     axes.set_axis_off()
     axes.set_xlim(0, width)
@@ -177,7 +177,7 @@ def _caption(box: Box, left: float, top: float, width: float, height: float, wor
     )
     patch.set_gid("caption")
     axes.add_patch(patch)
-    axes.text(0.08, height - 0.06, words, fontsize=SMALL, va="top", ha="left", linespacing=1.15, color=INK)
+    axes.text(0.08, height - 0.06, text, fontsize=SMALL, va="top", ha="left", linespacing=1.15, color=INK)
 
 
 def say_empty(axes: Axes, why: str, width: float) -> None:
@@ -191,9 +191,9 @@ def say_empty(axes: Axes, why: str, width: float) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_facecolor("#fafafa")
-    words = wrap(why, width - 0.2, BODY)
+    text = wrap(why, width - 0.2, BODY)
     axes.text(
-        0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", fontsize=BODY, color=GREY, style="italic"
+        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=BODY, color=GREY, style="italic"
     )
 
 
@@ -254,34 +254,34 @@ def add_notes(page: Page, notes: Sequence[str]) -> None:
     """
     if not notes:
         return
-    words = wrap(" ".join(notes), page.width - 2 * MARGIN - 0.02, SMALL)
-    page.add(_lines(words) * SMALL * LINE + 0.06, lambda box: box.text(0.0, 0.02, words, SMALL, color="#444444"))
+    text = wrap(" ".join(notes), page.width - 2 * MARGIN - 0.02, SMALL)
+    page.add(_lines(text) * SMALL * LINE + 0.06, lambda box: box.text(0.0, 0.02, text, SMALL, color="#444444"))
 
 
-def _lines(words: str) -> int:
-    return words.count("\n") + 1 if words else 0
+def _lines(text: str) -> int:
+    return text.count("\n") + 1 if text else 0
 
 
-def text_width(words: str, size: float, weight: str = "normal") -> float:
+def text_width(text: str, size: float, weight: str = "normal") -> float:
     """Width of one line of text in inches.
 
     Args:
-        words: May hold mathtext.
+        text: May hold mathtext.
         size: Points.
         weight: ``normal`` or ``bold``.
     """
     font = FontProperties(family=FONTS, size=size, weight=weight)
-    is_math = is_math_text(words)
-    plain = words if is_math else words.replace(r"\$", "$")
+    is_math = is_math_text(text)
+    plain = text if is_math else text.replace(r"\$", "$")
     width, _, _ = text_to_path.get_text_width_height_descent(plain, font, ismath=is_math)
     return float(width) / 72
 
 
-def wrap(words: str, width: float, size: float) -> str:
-    """Break a text into lines that fit; a word longer than a line is cut.
+def wrap(text: str, width: float, size: float) -> str:
+    """Break a text into lines that fit; a word longer than a line is split.
 
     Args:
-        words: Plain words; quantities such as ‖h_L‖ are set as mathematics, no-break spaces hold a line together.
+        text: Plain text; quantities such as ‖h_L‖ are set as mathematics, no-break spaces hold a line together.
         width: Inches.
         size: Points.
     """
@@ -289,8 +289,8 @@ def wrap(words: str, width: float, size: float) -> str:
     room = width * (0.9 if size >= TITLE else 0.96)
     lines: list[str] = []
     line = ""
-    for word in pretty(words).split(" "):
-        for piece in _cut(word, room, size):
+    for word in pretty(text).split(" "):
+        for piece in _pieces(word, room, size):
             longer = f"{line} {piece}" if line else piece
             if not line or text_width(longer, size) <= room:
                 line = longer
@@ -300,25 +300,25 @@ def wrap(words: str, width: float, size: float) -> str:
     return "\n".join([*lines, line] if line else lines)
 
 
-def _cut(word: str, room: float, size: float) -> list[str]:
+def _pieces(word: str, room: float, size: float) -> list[str]:
     if is_math_text(word) or text_width(word, size) <= room:
         return [word]
     take = max(1, int(len(word) * room / text_width(word, size)) - 1)
     return [word[i : i + take] for i in range(0, len(word), take)]
 
 
-def fit(words: str, width: float, size: float) -> str:
-    """One line of text, cut with an ellipsis where it is too wide.
+def fit(text: str, width: float, size: float) -> str:
+    """One line of text, truncated with an ellipsis where it is too wide.
 
     Args:
-        words: Any text, also from a foreign log.
+        text: Any text, also from a foreign log.
         width: Inches.
         size: Points.
     """
-    if text_width(pretty(words), size) <= width:
-        return pretty(words)
-    kept = next((n for n in range(len(words), 0, -1) if text_width(pretty(words[:n] + "…"), size) <= width), 0)
-    return pretty(words[:kept] + "…")
+    if text_width(pretty(text), size) <= width:
+        return pretty(text)
+    kept = next((n for n in range(len(text), 0, -1) if text_width(pretty(text[:n] + "…"), size) <= width), 0)
+    return pretty(text[:kept] + "…")
 
 
 _NORM = re.compile(r"‖([hg])_(\w)‖")
@@ -326,12 +326,12 @@ _SLOPE = "‖∂ℓ/∂h_l‖"
 _INDEX = re.compile(r"\bl\b")
 
 
-def pretty(words: str) -> str:
+def pretty(text: str) -> str:
     """Set quantities as mathematics and disarm dollar signs.
 
     Args:
-        words: Plain words.
+        text: Plain text.
     """
-    plain = _INDEX.sub("$l$", words.replace("$", r"\$"))
+    plain = _INDEX.sub("$l$", text.replace("$", r"\$"))
     plain = plain.replace(_SLOPE, r"$\Vert\partial\ell/\partial{h}_{l}\Vert$")
     return _NORM.sub(r"$\\Vert{\1}_{\2}\\Vert$", plain)

@@ -125,8 +125,8 @@ def _streams(chosen: Chosen, notes: list[str]) -> list[Point]:
     points: list[Point] = []
     compared = [cell for cell in (chosen.vanilla, chosen.penalised) if cell is not None]
     drawn: list[Curves] = []
-    until, cut = common_end(compared)
-    notes.append(f"(a): {cut[0].lower()}{cut[1:]}" if cut else "")
+    until, note = common_end(compared)
+    notes.append(f"(a): {note[0].lower()}{note[1:]}" if note else "")
     for cell in compared:
         left = trajectory("a", "‖h_L‖", cell, value_of(HIDDEN), until)
         right = trajectory(RIGHT, "‖g_L‖", cell, value_of(REFERENCE), until)

@@ -142,7 +142,7 @@ def _paint_pairs(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None
 
 
 def _under(name: str, bars: Sequence[Point]) -> str:
-    """The words under a pair; a λ says at which epoch it was measured."""
+    """The text under a pair; a λ says at which epoch it was measured."""
     if not name.startswith("λ"):
         return name.replace(" ", "\n")
     epoch = next(bar.quantity for bar in bars if str(bar.x) == name).rsplit(" ", 1)[1]
@@ -154,7 +154,7 @@ def _paint_accuracies(axes: Axes, table: Table, chosen: dict[str, LineStyle]) ->
     dress(axes, table.panel("c"))
     axes.grid(False, axis="x")
     groups = list(dict.fromkeys(bar.series for bar in bars))
-    ticks, words = [], []
+    ticks, labels = [], []
     for bar in bars:
         assert bar.y is not None
         plain = str(bar.x) == "no penalty"
@@ -172,8 +172,8 @@ def _paint_accuracies(axes: Axes, table: Table, chosen: dict[str, LineStyle]) ->
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )
         ticks.append(x)
-        words.append("λ=0" if plain else str(bar.x).replace(" ", ""))
-    axes.set_xticks(ticks, words, fontsize=SMALL)
+        labels.append("λ=0" if plain else str(bar.x).replace(" ", ""))
+    axes.set_xticks(ticks, labels, fontsize=SMALL)
     axes.tick_params(axis="x", length=0)
     for group in groups:
         mine = [x for x, bar in zip(ticks, bars, strict=True) if bar.series == group]

@@ -1,4 +1,4 @@
-"""Artefact 3, ``penalty-sweep``: the stream, the reference and the accuracy over training, one line per λ."""
+"""Artefact 3, ``penalty-sweep``: the residual stream, the reference and the accuracy over training, one line per λ."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,8 +47,8 @@ def penalty_sweep_table(logs: Sequence[RunLog]) -> Table:
     notes: list[str] = []
     points: list[Point] = []
     drawn: list[Curves] = []
-    until, cut = common_end(swept)
-    notes.append(cut)
+    until, note = common_end(swept)
+    notes.append(note)
     for cell in swept:
         for panel, quantity, value in (
             ("a", "‖h_L‖", value_of(HIDDEN)),
@@ -191,12 +191,12 @@ def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle])
     else:
         shown = [v for p in (*points, *lines) for v in (p.y, p.low, p.high) if v is not None]
         air = 0.08 * (max(shown) - min(shown)) or 0.02
-        # More air above: the words of the highest line stand there.
+        # More air above: the text of the highest line is there.
         axes.set_ylim(max(0.0, min(shown) - air), max(shown) + 2 * air)
         axes.yaxis.set_major_locator(linear_ticks())
     draw_lines(axes, points, chosen)
-    # The baseline's rule stands in the title and in the small print: short words cover less of the lines.
+    # The title and the small print name the baseline's rule: a short text covers less of the lines.
     names = [line.series.rsplit("@", 1)[-1] for line in lines]
     values = [sci(line.y or 0.0) if panel.log else f"{line.y:.3f}" for line in lines]
-    words = [f"{name} {value}" for name, value in zip(names, values, strict=True)]
-    reference_lines(axes, list(zip(lines, words, strict=True)), trace(axes, points))
+    texts = [f"{name} {value}" for name, value in zip(names, values, strict=True)]
+    reference_lines(axes, list(zip(lines, texts, strict=True)), trace(axes, points))

@@ -22,7 +22,7 @@ _PARTS = {"head": ("head",), "norm": ("norm",), "block": ("block", "gap")}
 class Node:
     """One box of the strip."""
 
-    words: str
+    text: str
     kind: str
     x: float
 
@@ -38,12 +38,12 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
     """
     inner = page.width - 2 * MARGIN
     wide = inner > 5
-    label, words = (0.62, 2.1) if wide else (0.0, 0.0)
+    label, room = (0.62, 2.1) if wide else (0.0, 0.0)
     rules = strip.rules[:_MOST_RULES]
     row = 0.23 if wide else 0.32
     boxes = 0.34
     height = boxes + row * len(rules) + 0.1
-    nodes = _nodes(strip, label + 0.05, inner - words - 0.02)
+    nodes = _nodes(strip, label + 0.05, inner - room - 0.02)
 
     def paint(box: Box) -> None:
         axes = box.axes(0, 0, inner, height)
@@ -53,7 +53,7 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
         _boxes(axes, nodes, strip, height - boxes / 2)
         for i, rule in enumerate(rules):
             top = height - boxes - row * i
-            style = _look(rule.name, series, styles)
+            style = _colour(rule.name, series, styles)
             y = top - (row / 2 if wide else 0.09)
             text = rule.sketch.text if rule.sketch else "where its credit enters is not stated in the log"
             said = f"{rule.name}: {text}"
@@ -69,7 +69,7 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
                     weight="bold",
                 )
                 axes.text(
-                    inner - words + 0.05, y, wrap(text, words - 0.05, SMALL), fontsize=SMALL, va="center", color=INK
+                    inner - room + 0.05, y, wrap(text, room - 0.05, SMALL), fontsize=SMALL, va="center", color=INK
                 )
             else:
                 axes.text(
@@ -86,7 +86,7 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
     page.add(height, paint)
 
 
-def _look(rule: str, series: Sequence[Series], styles: Mapping[str, LineStyle]) -> str:
+def _colour(rule: str, series: Sequence[Series], styles: Mapping[str, LineStyle]) -> str:
     mine = [item for item in series if item.rule == rule]
     trained = [item for item in mine if item.role != "baseline"]
     return styles[(trained or mine)[0].label].color if mine else GREY
@@ -103,7 +103,7 @@ def _nodes(strip: Strip, left: float, right: float) -> list[Node]:
     norm = [] if strip.terminal_ln is False else [("LN" if strip.terminal_ln else "(LN)", "norm")]
     named = [("embed", "embed"), *blocks, *norm, ("head", "head"), ("loss", "loss")]
     step = (right - left) / len(named)
-    return [Node(words, kind, left + step * (i + 0.5)) for i, (words, kind) in enumerate(named)]
+    return [Node(text, kind, left + step * (i + 0.5)) for i, (text, kind) in enumerate(named)]
 
 
 def _boxes(axes: Axes, nodes: Sequence[Node], strip: Strip, y: float) -> None:
@@ -121,10 +121,10 @@ def _boxes(axes: Axes, nodes: Sequence[Node], strip: Strip, y: float) -> None:
                     facecolor=faces[node.kind],
                     edgecolor=INK,
                     linewidth=0.6,
-                    linestyle="--" if node.words == "(LN)" else "-",
+                    linestyle="--" if node.text == "(LN)" else "-",
                 )
             )
-        axes.text(node.x, y - 0.005, node.words, ha="center", va="center", fontsize=BODY, color=INK)
+        axes.text(node.x, y - 0.005, node.text, ha="center", va="center", fontsize=BODY, color=INK)
     for before, after in pairwise(nodes):
         _arrow(axes, (before.x + half, y), (after.x - half, y), INK, "-", 0.7)
 

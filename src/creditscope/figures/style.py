@@ -69,7 +69,7 @@ GOOD, BAD, NEUTRAL = "#e3f1e3", "#f7e2e0", "#efefef"
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Within it matplotlib draws in our style, whatever the reader's own settings; left as found afterwards."""
+    """Within it matplotlib draws in our style, whatever the reader's own settings, which are restored afterwards."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RC)

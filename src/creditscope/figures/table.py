@@ -33,7 +33,7 @@ class Point:
         x_low: Lower end of a horizontal error bar.
         x_high: Upper end of it.
         note: What is special about the value.
-        branch: Names a single run that is drawn beside the mean of its series; empty for the series itself.
+        branch: Names a single run that is drawn next to the mean of its series; empty for the series itself.
     """
 
     panel: str
@@ -70,13 +70,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel's words; all follow from the logs.
+    """The text of one panel; all of it follows from the logs.
 
     Args:
         key: For example ``A``.
         title: Above the panel.
         x_label: Under it.
-        y_label: RelatedRuns it.
+        y_label: Beside it.
         log: Whether y is logarithmic.
         caption: In the box beneath; empty for none.
         empty: Why nothing is drawn; empty when something is.

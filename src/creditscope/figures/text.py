@@ -46,13 +46,13 @@ def points_of_percent(difference: float) -> str:
     return f"{100 * difference:.1f} pp".replace("-", "−")
 
 
-def hold(words: str) -> str:
+def hold(text: str) -> str:
     """Keep relations and units on one line with their numbers, by no-break spaces.
 
     Args:
-        words: A caption.
+        text: A caption.
     """
-    return re.sub(r" (?=[=≥≤>+−]|pp\b|epochs\b)|(?<=[=≥≤>]) ", "\u00a0", words)
+    return re.sub(r" (?=[=≥≤>+−]|pp\b|epochs\b)|(?<=[=≥≤>]) ", "\u00a0", text)
 
 
 def listed(names: Sequence[str]) -> str:

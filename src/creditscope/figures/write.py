@@ -139,7 +139,7 @@ def draw_figure(name: str, logs: Sequence[RunLog], width: Width = "two", index: 
 def write_figure(
     name: str, logs: Sequence[RunLog], out: Path, width: Width = "two", index: Index = "published"
 ) -> Drawn:
-    """Write one artefact, and beside it a CSV with the data of every panel and the logs behind them.
+    """Write one artefact, and next to it a CSV with the data of every panel and the logs behind them.
 
     Args:
         name: ``hero``, ``penalty-rescue``, ``penalty-sweep`` or ``snapshot``.

@@ -14,7 +14,7 @@ from creditscope.scope import BackwardCredit
 from creditscope.scope.restore import plain_model
 
 MODES = ("fa", "dfa", "usf", "brsf", "frsf")
-# Their feedback is the sign of the forward weight times a magnitude, made anew in every forward pass.
+# Their feedback is the sign of the forward weight times a magnitude, drawn again in every forward pass.
 _SIGNED = ("usf", "brsf", "frsf")
 _INSTALL = "BioTorch is not installed; run: pip install --no-deps 'biotorch>=0.0.16'"
 
@@ -26,7 +26,7 @@ def biotorch_credit(
 
     The signal is read from BioTorch's own backward pass. Its null shuffles the entries of every backward weight; for
     the sign-concordant rules that is the signed weight which the backward pass uses, so that the sign is shuffled too.
-    brSF draws magnitudes anew in every pass: one seeded draw stands for them.
+    brSF draws new magnitudes in every pass: one seeded draw stands for them.
 
     Args:
         model: The model; left as it is.
@@ -38,7 +38,7 @@ def biotorch_credit(
     if direct and not isinstance(inner, _biotorch().BioModule):
         raise BadInput(
             f"wanted the BioModule, got the {type(inner).__name__} with the DFA layer {direct[0]}; only the BioModule "
-            "hands the output error to its layers: pass it whole"
+            "passes the output error to its layers: pass the whole model"
         )
     mean = partial(_mean_loss, loss_fn or functional.cross_entropy)
     return BackwardCredit(
@@ -100,7 +100,7 @@ def _backward(mean: Callable[[Tensor, Tensor], Tensor], model: nn.Module, x: Ten
     if inner is None or model.mode != "dfa":
         mean(model(x), y).backward()  # type: ignore[no-untyped-call]
         return
-    # It hands the error to its layers only where the outermost module trains; those inside keep their mode.
+    # It passes the error to its layers only where the outermost module trains; those inside keep their mode.
     mode, inner.training = inner.training, True
     try:
         outputs = model(x, y, mean)

@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 class Ledger:
-    """One small hidden file a run and tracker, beside the logs.
+    """One small hidden file a run and tracker, next to the logs.
 
     Args:
         out: Folder of the runs.

@@ -45,7 +45,7 @@ class CreditScopeCallback(Callback):  # type: ignore[misc]
         return self.scope.audit(baseline, protocol)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take the first look."""
+        """Take the first observation."""
         self._validated = False  # the sanity check was no validation
         self._steps = trainer.global_step
         if trainer.is_global_zero:
@@ -66,7 +66,7 @@ class CreditScopeCallback(Callback):  # type: ignore[misc]
         self._validated = True
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Take a look."""
+        """Take an observation."""
         metrics = trainer.callback_metrics
         # Metrics of an earlier validation stay there: they are not this epoch's.
         accuracy = self._watched.number(self._accuracy, metrics) if self._validated else None
@@ -75,7 +75,7 @@ class CreditScopeCallback(Callback):  # type: ignore[misc]
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Take the last look."""
+        """Take the last observation."""
         self._watched.finish()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

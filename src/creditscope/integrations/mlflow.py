@@ -38,7 +38,7 @@ class MlflowSink:
         self._experiment = ""
         if mlflow.is_tracking_uri_set():
             try:
-                self._connect(None)  # now: a server that is away is waited for, minutes long
+                self._connect(None)  # now: MLflow waits minutes for a server that is down
             except Exception as error:
                 raise BadInput(
                     f"mlflow: the tracking server that you set does not answer ({type(error).__name__}); start it, or "

@@ -81,7 +81,7 @@ def missing(extra: str, error: ImportError) -> BadInput:
 
 
 class Sinks:
-    """Hands each row to every sink. A sink that fails gets no more rows and is said to; the run goes on.
+    """Passes each row to every sink. A sink that fails gets no more rows, one line says so, and the run goes on.
 
     Args:
         sinks: By name.
@@ -117,7 +117,7 @@ class Sinks:
                 self._drop(name, broken)
 
     def _drop(self, name: str, error: BaseException) -> None:
-        del self._sinks[name]  # not closed: to close what is broken may wait for ever
+        del self._sinks[name]  # not closed: closing what is broken may wait for ever
         while error.__cause__ is not None:
             error = error.__cause__
         cause = (str(error).strip().splitlines() or ["no message"])[0]

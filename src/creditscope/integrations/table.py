@@ -15,7 +15,7 @@ UNFINISHED = "unfinished"
 
 @dataclass
 class EpochTable:
-    """One line an epoch, the expensive probes of that epoch beside it.
+    """One line an epoch, with the expensive probes of that epoch.
 
     Args:
         spec: The run.
@@ -33,7 +33,7 @@ class EpochTable:
         return tuple(dict.fromkeys(name for numbers in self.epochs.values() for name in numbers))
 
     def lines(self) -> list[dict[str, str | int | float | None]]:
-        """What stands in the file: who, when, and the numbers."""
+        """The content of the file: who, when, and the numbers."""
         who = {"run": self.spec.run_id, "method": self.spec.method, "seed": self.spec.seed}
         return [
             {**who, "epoch": epoch, "status": self.status, **numbers} for epoch, numbers in sorted(self.epochs.items())

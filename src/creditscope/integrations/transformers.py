@@ -44,7 +44,7 @@ class CreditScopeCallback(TrainerCallback):  # type: ignore[misc]
         return self.scope.audit(baseline, protocol)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the first look."""
+        """Take the first observation."""
         self._awaited, self._metrics = None, {}
         if state.is_world_process_zero:
             self._watched.start(kwargs["model"], int(state.epoch or 0))
@@ -55,7 +55,7 @@ class CreditScopeCallback(TrainerCallback):  # type: ignore[misc]
         self._watched.step()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take a look, unless the Trainer is about to log or evaluate: then after that."""
+        """Take an observation, unless the Trainer is about to log or evaluate: then after that."""
         self._awaited = "evaluate" if control.should_evaluate else "log" if control.should_log else None
         if self._awaited is None:
             self._epoch(control)
@@ -73,7 +73,7 @@ class CreditScopeCallback(TrainerCallback):  # type: ignore[misc]
             self._epoch(control)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the last look."""
+        """Take the last observation."""
         self._watched.finish()
 
     def _epoch(self, control: Any) -> None:

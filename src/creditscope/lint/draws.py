@@ -181,7 +181,7 @@ def is_seeded(draw: ast.Call) -> bool:
 
 
 def seeds_globally(source: Source) -> bool:
-    """Whether the file seeds the global stream anywhere; seeding a generator of its own does not."""
+    """Whether the file seeds the global generator anywhere; seeding a generator of its own does not."""
     return any(
         source.qualified(call.func) in _SEEDS or called_name(call) in ("seed_everything", "set_seed", "seed_all")
         for call in source.calls()

@@ -239,7 +239,7 @@ def is_self(node: ast.AST) -> bool:
 
 
 def same(first: ast.AST, second: ast.AST) -> bool:
-    """Whether two expressions are written alike, layout apart. Without recursion: trees may be deep."""
+    """Whether two expressions are written the same, layout apart. Without recursion: trees may be deep."""
     pairs = zip_longest(ast.walk(first), ast.walk(second))
     return all(a is not None and b is not None and _same_node(a, b) for a, b in pairs)
 

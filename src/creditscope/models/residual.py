@@ -15,5 +15,5 @@ class Residual(nn.Module):
         self.branch = branch
 
     def forward(self, h: Tensor) -> Tensor:
-        """Add the branch to the stream."""
+        """Add the branch to the residual stream."""
         return h + self.branch(h)  # type: ignore[no-any-return]

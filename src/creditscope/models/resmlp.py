@@ -16,7 +16,7 @@ class ResMLP(nn.Module):
     Args:
         shape: Shape of one input sample.
         classes: Number of outputs.
-        width: Width d of the stream.
+        width: Width d of the residual stream.
         depth: Number of blocks L.
         terminal_ln: Whether a LayerNorm stands before the head.
     """

@@ -15,7 +15,7 @@ class ViTMini(nn.Module):
     Args:
         shape: Shape (channels, height, width) of one image.
         classes: Number of outputs.
-        width: Width d of the stream.
+        width: Width d of the residual stream.
         depth: Number of blocks L.
         terminal_ln: Whether a LayerNorm stands before the head.
         patch: Side of a square patch.

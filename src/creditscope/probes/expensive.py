@@ -44,7 +44,7 @@ def expensive_probes(redraws: int = 999, directions: int = 32, keep_draws: bool 
 def measure_expensive(snapshot: Snapshot, redraws: int, directions: int, keep_draws: bool) -> ProbeRow:
     """Measure the expensive set of one run at one moment.
 
-    Global randomness, buffers and ``.grad`` are left as found: every draw is from a stream of the snapshot's seed.
+    Global randomness, buffers and ``.grad`` are left unchanged: every draw follows from the snapshot's seed.
 
     Args:
         snapshot: The run.
@@ -56,7 +56,7 @@ def measure_expensive(snapshot: Snapshot, redraws: int, directions: int, keep_dr
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     guards = Guards(snapshot)
-    # A model left in training mode may draw dropout masks from the global stream.
+    # A model left in training mode may draw dropout masks from the global generator.
     devices = [p.device for p in snapshot.params.values() if p.is_cuda][:1]
     with torch.no_grad(), torch.random.fork_rng(devices):
         for probe in expensive_probes(redraws, directions, keep_draws):

@@ -20,7 +20,7 @@ from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_co
 # large models no more than this many entries of states and parameters are gone through, but at least 19 redraws.
 REDRAWS = (19, 199)
 _WORK_CPU, _WORK_GPU = 2**26, 2**32
-# On a CPU a chunk is smaller than memory would bear, by this factor: it should stay in the cache.
+# On a CPU a chunk is smaller than memory allows, by this factor: it should stay in the cache.
 _HELD_CPU = 8
 
 

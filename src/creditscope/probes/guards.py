@@ -48,7 +48,7 @@ def _others_agree(before: Tensor, after: Tensor) -> Tensor:
 
 
 def tail_is_the_rest(snapshot: Snapshot) -> bool:
-    """Whether ``tail_loss`` from every state reproduces the loss; a stream that is by-passed does not.
+    """Whether ``tail_loss`` from every state reproduces the loss; a residual stream that is bypassed does not.
 
     Args:
         snapshot: The run.
@@ -88,7 +88,7 @@ class Guards:
         if "tail" in needs and not self._tail:
             raise NotMeasured(
                 "the rest of the network does not reproduce the loss from its states: something by-passes the "
-                "blocks; cut the model where the whole stream passes"
+                "blocks; choose blocks that the whole residual stream passes"
             )
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Nulls: what a statistic looks like when the feedback is drawn afresh and everything else stays.
+"""Nulls: what a statistic looks like when the feedback is drawn again and everything else stays.
 
 The test is exact whatever the dependence between samples: under the null the run's own feedback is one more draw.
 """
@@ -99,11 +99,11 @@ class FeedbackNull(Probe):
             values.append(vectors @ (unit.sum(dim=0) / defined.sum()))
         found = torch.stack(values)
         carried = [mean is not None and mean > SKIP_CARRIES for mean in test.mean]
-        means, spreads = (
+        means, sds = (
             [value if there else None for value, there in zip(column, carried, strict=True)]
             for column in lists(found.mean(dim=1), found.std(dim=1))
         )
-        return test.model_copy(update={"random_vector_mean": means, "random_vector_sd": spreads})
+        return test.model_copy(update={"random_vector_mean": means, "random_vector_sd": sds})
 
 
 def redrawable(snapshot: Snapshot, redraws: int) -> CreditRule:
@@ -135,9 +135,9 @@ def redraw(snapshot: Snapshot, name: str, redraws: int, entries: int) -> Iterato
 
     Args:
         snapshot: The run.
-        name: Name of the stream.
+        name: What is drawn.
         redraws: K.
-        entries: Numbers that one redraw will take beside its feedback.
+        entries: Numbers that one redraw will take besides its feedback.
 
     Returns:
         Which of the K redraws, and their feedback stacked on a first axis.
@@ -186,7 +186,7 @@ def redrawn_cosines(
 
 
 def _partner(references: Sequence[tuple[Tensor, Tensor]], level: int) -> tuple[Tensor, Tensor]:
-    """What signal l is paired with in the published index: g_{l−1}, or nothing where that lives in another space."""
+    """What signal l is paired with in the published index: g_{l−1}, or nothing where that is in another space."""
     unit, defined = references[level]
     if level and references[level - 1][0].shape == unit.shape:
         return references[level - 1]
@@ -231,7 +231,7 @@ def _delivery(snapshot: Snapshot, rule: CreditRule, samples: slice) -> Callable[
 
 
 def _entries(snapshot: Snapshot, rule: CreditRule) -> int:
-    """Numbers that one sample's signals take: a signal handed alike to every token is held once, unless flattened."""
+    """Numbers that one sample's signals take: a signal shared by all tokens is held once, unless flattened."""
     batch = Batch(snapshot.probe.x[:1], snapshot.probe.y[:1])
     signals = rule.deliver(snapshot.task, snapshot.params, snapshot.state, batch)
     if snapshot.view == "cls":
@@ -240,7 +240,7 @@ def _entries(snapshot: Snapshot, rule: CreditRule) -> int:
 
 
 def null_test(observed: Tensor, null: Tensor, fixed: list[bool], keep_draws: bool) -> NullTest:
-    """p = (1 + #{null ≥ observed})/(K + 1) per column, with the null's mean and spread.
+    """p = (1 + #{null ≥ observed})/(K + 1) per column, with the null's mean and standard deviation.
 
     Args:
         observed: One value a state or block; NaN where undefined.
@@ -258,7 +258,7 @@ def null_test(observed: Tensor, null: Tensor, fixed: list[bool], keep_draws: boo
 
 
 def _mean_cosines(signals: Sequence[Tensor], references: Sequence[Tensor]) -> Tensor:
-    """Mean cosine per state; NaN where the two do not live in one space (the published index, states of two widths)."""
+    """Mean cosine per state; NaN where the two are not in one space (the published index, states of two widths)."""
     alike = [c.shape == g.shape for c, g in zip(signals, references, strict=True)]
     # A zero vector has no direction: no sample is defined, and the mean is NaN.
     paired = [c if same else torch.zeros_like(g) for c, g, same in zip(signals, references, alike, strict=True)]

@@ -107,7 +107,7 @@ class Summary(NamedTuple):
 
 
 def without_credit(numbers: SampleNumbers) -> SampleNumbers:
-    """The same with NaN in the place of credit: runs whose rule delivers none, beside runs whose rule does.
+    """The same with NaN in the place of credit: for runs without it that are summarised with runs that have it.
 
     Args:
         numbers: Without credit.
@@ -236,8 +236,8 @@ def _cosines(inner: Tensor, credit: Tensor, reference: Tensor) -> CosineSummary:
     # One after the other: the product of two tiny norms could underflow.
     cosine = torch.where(defined, inner / credit / reference, torch.nan).clamp(-1, 1)
     mean = cosine.nanmean(-1)
-    spread = ((cosine - mean[..., None]) ** 2).nanmean(-1).sqrt()
-    return CosineSummary(mean, spread, defined.sum(-1), finite)
+    sd = ((cosine - mean[..., None]) ** 2).nanmean(-1).sqrt()
+    return CosineSummary(mean, sd, defined.sum(-1), finite)
 
 
 def _cosines_field(cosines: CosineSummary, samples: int, exact: Sequence[bool]) -> Cosines:

@@ -47,7 +47,7 @@ class RhoProbe(Probe):
     Measures: Pearson correlation over (sample, direction) of ⟨c, εv⟩ with ℓ(h + εv) − ℓ(h), ε = 1e-3·med‖h‖.
     Healthy: the control, ρ of the true gradient, is ≥ .98; below that nothing is judged.
     Fooled by: norms (it is a norm-weighted cosine at first order), float32, a step that is absolute in size.
-    Null: the random vector given beside it, which lies near 0.
+    Null: the random vector, given with it, which lies near 0.
 
     Every sample has its own directions: with directions shared by all samples the value would scatter as if there
     were no more pairs than directions. In view ``cls`` only that token moves, in ``mean`` every token by one vector.
@@ -103,7 +103,7 @@ class NudgeProbe(Probe):
     Measures: mean ℓ(h − η·med‖h‖·c/‖c‖) − ℓ(h), η = 1e-2, for the credit, the true gradient and a random vector.
     Healthy: negative for the credit, with an efficiency of some tenths of the gradient's.
     Fooled by: samples with a zero vector (left out for all three); curvature, since the step is not infinitesimal.
-    Null: the random unit vector given beside it.
+    Null: the random unit vector, given with it.
     """
 
     name: ClassVar[str] = "nudge"

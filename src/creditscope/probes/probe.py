@@ -14,8 +14,8 @@ from creditscope.blocks import Snapshot, view_signal, view_state
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.tokens import keep_live
 
-# Entries of states that are worked on together: as large an operation as memory bears, as few as can be. On a CPU
-# an operation costs little beside its entries, and they should stay in its cache.
+# Entries of states that are worked on together: operations as few and large as memory allows. On a CPU
+# an operation costs little compared with its entries, and they should stay in the cache.
 _TOGETHER_CPU, _TOGETHER_GPU = 2**20, 2**24
 _planned = ContextVar("planned", default="cpu")
 
@@ -24,7 +24,7 @@ Need = Literal["states", "references", "delivered", "tail", "feedback", "train",
 
 @dataclass(frozen=True)
 class Measured:
-    """What a probe hands back.
+    """What a probe returns.
 
     Args:
         values: Fields of a ``ProbeRow`` by name.

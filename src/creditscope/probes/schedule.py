@@ -7,15 +7,15 @@ from creditscope.records import RunSpec
 EXPENSIVE_EPOCHS = (0, 1, 2, 3, 5, 10, 20, 30, 50)
 
 
-def is_expensive(epoch: int, last: int, dear: Collection[int] | None) -> bool:
+def is_expensive(epoch: int, last: int, listed: Collection[int] | None) -> bool:
     """Whether the expensive set is measured after this epoch: at the listed epochs and always at the last.
 
     Args:
         epoch: Epochs done.
         last: Epochs planned.
-        dear: Listed epochs; None for the protocol's.
+        listed: Listed epochs; None for the protocol's.
     """
-    return epoch == last or epoch in (EXPENSIVE_EPOCHS if dear is None else dear)
+    return epoch == last or epoch in (EXPENSIVE_EPOCHS if listed is None else listed)
 
 
 def expensive_epochs(spec: RunSpec) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Seeded randomness of the probes: one named stream each."""
+"""Seeded randomness of the probes: one generator for each name."""
 
 import hashlib
 
@@ -10,7 +10,7 @@ def probe_generator(seed: int, epoch: int, name: str, device: torch.device | str
     """A generator that depends on nothing but its arguments.
 
     Args:
-        seed: Seed of the run's probe stream.
+        seed: Seed of the run's probes.
         epoch: Epochs done.
         name: What is drawn.
         device: Where it draws; on the CPU the draws are the same on every machine.
@@ -22,7 +22,7 @@ def probe_generator(seed: int, epoch: int, name: str, device: torch.device | str
 def gaussian(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Independent standard normal entries, float64, where the generator draws.
 
-    Drawn in float32, which is four times as fast and has no bearing on isotropy.
+    Drawn in float32, which is four times as fast and does not affect isotropy.
 
     Args:
         shape: Of what is drawn.

@@ -209,7 +209,7 @@ def _judge(cell: Cell, protocol: Protocol) -> JudgedCell:
 
 
 def _collect(logs: Logs, reduce: Reduce | None) -> Loaded:
-    """The logs at hand as they are, then those of files."""
+    """The logs that are loaded already, then those of files."""
     if isinstance(logs, Loaded):
         return logs
     if isinstance(logs, RunLog):

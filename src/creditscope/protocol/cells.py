@@ -16,9 +16,9 @@ from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
 
 Role = Literal["claim", "baseline"]
-# A baseline whose branches add less than this to the stream is a linear net in all but name.
+# A baseline whose branches add less than this to the residual stream is a linear net in all but name.
 LINEAR_BRANCH = 0.01
-# What backprop is, whatever rule it is set beside.
+# What backprop is, whatever rule it is compared with.
 _BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None}
 _MUST_BE_KNOWN = ("model", "data", "epochs", "batch", "optimiser", "schedule")
 
@@ -190,7 +190,7 @@ def build_cells(
     for run in given:
         if run.spec.train_last not in (0, None):
             raise BadInput(f"--baseline wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them")
-    # A run that stands in both is the user's baseline, once.
+    # A run that is in both counts once, as the user's baseline.
     taken = {_identity(run) for run in given if run.spec.seed is not None}
     logs = [run for run in logs if _identity(run) not in taken] if taken else logs
     pool = _Pool([*(run for run in logs if run.spec.is_baseline), *given], logs)

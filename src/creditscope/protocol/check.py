@@ -1,4 +1,4 @@
-"""What a check is: one question put to a cell of runs, with its threshold, its words and how its answer is shown."""
+"""What a check is: one question put to a cell of runs, with its threshold, its text and how its answer is shown."""
 
 import copy
 import math
@@ -93,8 +93,8 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Words:
-    """The words around one check.
+class CheckText:
+    """What is said around one check.
 
     Args:
         title: The heading of its section.
@@ -172,7 +172,7 @@ class Check(ABC):
         return None
 
     def put_away(self, reading: Any, spill: "Spill") -> Any:
-        """What it read of one of thousands of runs, with its bulk on a spill."""
+        """What it read of one run of thousands; large parts go to a spill."""
         return reading
 
     def fires_on(self, facts: "RunFacts", row: EpochRow | ProbeRow, epoch: EpochRow | None) -> bool | None:
@@ -227,9 +227,9 @@ class Check(ABC):
 
     @final
     @property
-    def words(self) -> Words:
-        """Its words; what is not said follows from its name, its docstring and its threshold."""
-        return Words(
+    def text(self) -> CheckText:
+        """Its text; what is not said follows from its name, its docstring and its threshold."""
+        return CheckText(
             self.title or self.name.replace("_", " ").replace("-", " ").capitalize(),
             self.question or (type(self).__doc__ or "").strip().partition("\n")[0],
             self.healthy or f"The check fires {self.side} {self.show(self.threshold)}.",

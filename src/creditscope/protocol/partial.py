@@ -1,4 +1,4 @@
-"""Bounds on the growth of a stream of which only some states were logged."""
+"""Bounds on the growth of a residual stream of which only some states were logged."""
 
 import math
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def blocks_at_least(ratio: float, blocks: int, smallest: float, factor: float) -
 
 
 def stream_bounds(states: Sequence[float | None], smallest: float) -> GrowthBounds:
-    """Bounds from a stream with unknown states, both ends known; each gap is bounded by its own product.
+    """Bounds from a residual stream with unknown states, both ends known; each gap is bounded by its own product.
 
     Args:
         states: Norms of h_0..h_L, None where not logged; first and last known and positive.

@@ -171,7 +171,7 @@ def timeline_table(audit: "Audit") -> Table:
 
 
 def decisions_table(audit: "Audit") -> Table:
-    """What the usual numbers say beside what the checks say."""
+    """What the usual numbers say next to what the checks say."""
     names = [check.name for check in audit.protocol.required]
     rows = []
     for cell in audit.claims:

@@ -30,7 +30,7 @@ CHECKS = Registry(
     CHECK_GROUP,
     {check.name: f"{check.__module__}:{check.__name__}" for check in (*_REQUIRED["standard"], *_ADVISORY)},
 )
-# It stands in --set NAME=VALUE, in headings and in the addresses within a page.
+# It is used in --set NAME=VALUE, in headings and in the addresses within a page.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 

@@ -71,7 +71,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRun(RunLog):
-    """A run that some checks have read: of its rows only what the words of an audit speak of.
+    """A run that some checks have read: of its rows only what the text of an audit mentions.
 
     A few KB, however long the log. Only the checks that read it can judge it.
 
@@ -99,11 +99,11 @@ class Reader:
     def __init__(self, checks: Iterable[Check], assume: Assumptions) -> None:
         self._checks = tuple(checks)
         self._assume = assume
-        self._shelf = Spill()
+        self._spill = Spill()
         self._shared: dict[Any, Any] = {}
 
     def read(self, log: RunLog) -> ReadRun:
-        """Let each check read a log; nothing reads a baseline but its twin's comparison.
+        """Let each check read a log; of a baseline only its accuracies are kept, for the comparison.
 
         Args:
             log: The whole log.
@@ -119,19 +119,19 @@ class Reader:
             end=None if log.end is None else self._lean(log.end, correct=None),
             problems=log.problems,
             facts=facts,
-            curve=self._shelf.put(Curve.of(log).to_bytes()),
+            curve=self._spill.put(Curve.of(log).to_bytes()),
             correct=self._correct(log.end),
             readings={check: self._reading(check, log, facts) for check in checks},
         )
 
     def _reading(self, check: Check, log: RunLog, facts: RunFacts) -> Any:
         try:
-            return check.put_away(check.read(log, facts), self._shelf)
+            return check.put_away(check.read(log, facts), self._spill)
         except Exception as error:  # one check that fails must not stop the others: it is raised when it comes to judge
             return error.with_traceback(None)
 
     def _correct(self, end: EndRow | None) -> Slot | None:
-        return None if end is None or end.correct is None else self._shelf.put(end.correct.encode())
+        return None if end is None or end.correct is None else self._spill.put(end.correct.encode())
 
     def _header(self, header: HeaderRow) -> HeaderRow:
         parts = {name: self._one(getattr(header.spec, name)) for name in _SPEC_PARTS}
@@ -157,8 +157,8 @@ class Reader:
         given = record.model_fields_set
         shared = self._shared.setdefault(frozenset(given), given)
         values = dict(record) | changes
-        words = {name: self._one(value) for name, value in values.items() if isinstance(value, str)}
-        return type(record).model_construct(shared, **(values | words))
+        texts = {name: self._one(value) for name, value in values.items() if isinstance(value, str)}
+        return type(record).model_construct(shared, **(values | texts))
 
     def _one(self, value: Any) -> Any:
         """The first of all equal values: runs of a sweep share most of their spec."""

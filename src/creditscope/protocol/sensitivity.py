@@ -56,14 +56,14 @@ class Gap:
 
 
 def zones(outcome: Outcome) -> list[tuple[float, float, Ruling]]:
-    """Thresholds from −∞ to ∞ cut where the outcome changes: (from, to, ruling)."""
+    """Thresholds from −∞ to ∞, split where the outcome changes: (from, to, ruling)."""
     low, high = outcome.evidence.low, outcome.evidence.high
     if outcome.ruling is Ruling.NOT_MEASURED:
         return [(-math.inf, math.inf, Ruling.NOT_MEASURED)]
     order = (Ruling.PASSES, Ruling.UNDECIDED, Ruling.FIRES)
     rulings = order if outcome.check.side == "below" else order[::-1]
-    cuts = (-math.inf, low, high, math.inf)
-    return [(a, b, ruling) for a, b, ruling in zip(cuts, cuts[1:], rulings, strict=False) if a < b]
+    ends = (-math.inf, low, high, math.inf)
+    return [(a, b, ruling) for a, b, ruling in zip(ends, ends[1:], rulings, strict=False) if a < b]
 
 
 def stays(outcomes: Sequence[Outcome]) -> tuple[Stays, ...]:
@@ -118,10 +118,10 @@ def _width(outcome: Outcome, failing: float | None, passing: float | None) -> fl
     return large / small if small > 0 else None
 
 
-def _around(threshold: float, cuts: list[tuple[float, float, bool]]) -> Range:
+def _around(threshold: float, zones: list[tuple[float, float, bool]]) -> Range:
     """The stretch of good zones, joined, in which the threshold lies."""
     joined: list[tuple[float, float]] = []
-    for a, b, good in cuts:
+    for a, b, good in zones:
         if good and joined and joined[-1][1] == a:
             joined[-1] = (joined[-1][0], b)
         elif good:

@@ -31,7 +31,7 @@ class Slot:
 
 
 class Spill:
-    """Bytes that are put away and read again later: the first in memory, the rest in a nameless temporary file.
+    """Bytes that are stored and read again later: the first in memory, the rest in a nameless temporary file.
 
     Args:
         in_memory: How many bytes stay in memory.

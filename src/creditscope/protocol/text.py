@@ -1,4 +1,4 @@
-"""Numbers and lists in words, the same way in every reason."""
+"""Numbers and lists as text, the same way in every reason."""
 
 import math
 from collections.abc import Iterable
@@ -34,8 +34,8 @@ def span(low: float | None, high: float | None, unit: str) -> str:
 
 def listed(items: Iterable[object]) -> str:
     """Items with commas and a final ``and``."""
-    words = [str(item) for item in items]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    texts = [str(item) for item in items]
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
 def counted(n: int, noun: str) -> str:

@@ -83,7 +83,7 @@ class Quantity(ABC, Generic[RowT]):
 
         Args:
             row: The row.
-            units: Units of the log that the row stands in.
+            units: Units of the row's log.
         """
         found = self.values(row)
         return units.per_sample(found) if self.converted and found is not None else found
@@ -94,7 +94,7 @@ class Quantity(ABC, Generic[RowT]):
 
         Args:
             row: The row.
-            units: Units of the log that the row stands in.
+            units: Units of the row's log.
             place: Which state or block; the last one, or the only number, by default.
         """
         found = self.read(row, units) or ()

@@ -1,4 +1,4 @@
-"""Labels: a method name, and whatever tells a cell from the others it is shown with."""
+"""Labels: a method name, and what tells a cell from the others it is shown with."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,9 +28,9 @@ def labels_of(specs: Sequence[RunSpec]) -> list[str]:
             shown.remove(name)
     labels = [_label(spec, shown) for spec in specs]
     for name in _REST:
-        twins = [i for i, label in enumerate(labels) if labels.count(label) > 1]
-        if len({_word(specs[i], name) for i in twins}) > 1:
-            labels = [_add(old, _word(specs[i], name)) if i in twins else old for i, old in enumerate(labels)]
+        alike = [i for i, label in enumerate(labels) if labels.count(label) > 1]
+        if len({_word(specs[i], name) for i in alike}) > 1:
+            labels = [_add(old, _word(specs[i], name)) if i in alike else old for i, old in enumerate(labels)]
     return [
         f"{label} #{spec.cell_key[:6]}" if labels.count(label) > 1 else label
         for label, spec in zip(labels, specs, strict=True)
@@ -62,7 +62,7 @@ def _word(spec: RunSpec, name: str) -> str:
         return "" if value is not False else "no terminal LN"
     if value is None:
         return f"{name} unknown"
-    words: dict[str, Callable[[], str]] = {
+    texts: dict[str, Callable[[], str]] = {
         "data": lambda: str(value.name),
         "depth": lambda: f"L = {value}",
         "width": lambda: f"d = {value}",
@@ -75,4 +75,4 @@ def _word(spec: RunSpec, name: str) -> str:
         "probe": lambda: f"probe {value.n} {value.reduction}",
         "recipe": lambda: ", ".join(value.values()),
     }
-    return words[name]() if name in words else str(value)
+    return texts[name]() if name in texts else str(value)

@@ -300,7 +300,7 @@ def _full(row: EpochRow) -> bool:
 
 
 def _end(file: ForeignFile, key: str, rows: list[EpochRow], planned: int | None, layout: Layout) -> EndRow | None:
-    """How the run ended, as far as the file says; None when it was cut short or does not say."""
+    """How the run ended, as far as the file says; None when it is truncated or does not say."""
     last = rows[-1]
     for row in rows:
         if any(path.startswith(("hidden", "reference")) for path in row.nonfinite):

@@ -79,7 +79,7 @@ def load_logs(
     Args:
         paths: One or more files, or folders searched for ``*.jsonl``, ``*.jsonl.gz`` and ``*.json``.
         reduce: Makes each log smaller as soon as it is read, for readers that need only a part of thousands.
-        held: Logs that are at hand already; they come first, as they are.
+        held: Logs that are loaded already; they come first, as they are.
     """
     with without_collection():
         given = [paths] if isinstance(paths, (str, Path)) else paths
@@ -206,7 +206,7 @@ def _same(a: _Found, b: _Found) -> bool:
 
 
 def _whole(found: _Found) -> RunLog | None:
-    """The log as it stands in its file; None when the file has gone or was written over since."""
+    """The log as its file holds it; None when the file has gone or was overwritten since."""
     if found.path is None:
         return found.log
     try:

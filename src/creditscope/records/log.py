@@ -34,7 +34,7 @@ class RunLog:
         name: File name, or another name that says where it came from; never a full path.
         header: What the run is.
         epochs: One row per logged epoch, in order.
-        probes: Dear probes, in order.
+        probes: Expensive probes, in order.
         end: How it ended; None while it runs or after a kill.
         problems: What was found wrong but survivable, such as a torn last line.
     """
@@ -67,7 +67,7 @@ class RunLog:
         return self.epochs[-1] if self.epochs else None
 
     def rows(self) -> Iterator[HeaderRow | EpochRow | ProbeRow | EndRow]:
-        """All rows in the order in which they stand in a file."""
+        """All rows in the order of a file."""
         yield self.header
         body: list[EpochRow | ProbeRow] = [*self.epochs, *self.probes]
         yield from sorted(body, key=lambda row: (row.epoch, row.kind))
@@ -177,8 +177,8 @@ def _numbered(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeRow | EndRow:
-    # One pass for the rows that are well: 2.5 times as fast. Whatever is wrong is explained by the slow way below.
-    # NaN and Infinity are looked for by their capitals alone, which no row but the header is likely to hold.
+    # One pass for sound rows is 2.5 times as fast; the slow way below explains what is wrong with others.
+    # NaN and Infinity are searched by their capitals, which no row but the header is likely to hold.
     if number > 1 and not (b"N" in line or b"I" in line):
         with suppress(ValidationError):
             parsed: HeaderRow | EpochRow | ProbeRow | EndRow = _ROW.validate_json(line)

@@ -82,7 +82,7 @@ def option_text(value: Option) -> str:
 
 
 def parse_method(name: str) -> Method:
-    """Read a method name; whether its rule exists is for whoever builds the rule to say.
+    """Read a method name; whoever builds the rule checks that it exists.
 
     Args:
         name: For example ``dfa-rms+pen0.01@frozen``.

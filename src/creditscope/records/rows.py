@@ -315,7 +315,7 @@ class HeaderRow(Frozen):
     Args:
         schema_version: Version of these rows.
         spec: The run.
-        rule: The credit rule in its own words.
+        rule: What the credit rule says of itself.
         exact: Whether the credit at each state is exact by construction.
         blocks: Names of the blocks, in order.
         parameters: Number of trainable and frozen parameters together.
@@ -379,13 +379,10 @@ Row = Annotated[HeaderRow | EpochRow | ProbeRow | EndRow, Field(discriminator="k
 
 
 def strip_nonfinite(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Replace NaN and infinities by None and say where they stood.
+    """The row with None for NaN and infinities, and a map from their dotted paths to ``nan``, ``inf`` or ``-inf``.
 
     Args:
         row: A dumped row.
-
-    Returns:
-        The row that JSON can carry, and a map from dotted path to ``nan``, ``inf`` or ``-inf``.
     """
     found: dict[str, str] = {}
 

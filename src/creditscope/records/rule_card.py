@@ -26,7 +26,7 @@ class Sketch(Frozen):
 
 
 class RuleCard(Frozen):
-    """A credit rule in its own words.
+    """What a credit rule says of itself.
 
     Args:
         name: Its name, as in the spec.

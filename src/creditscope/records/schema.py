@@ -1,4 +1,4 @@
-"""The JSON Schema of a log's rows, kept beside this file as ``schema.json`` for readers in other languages.
+"""The JSON Schema of a log's rows, kept next to this file as ``schema.json`` for readers in other languages.
 
 ``python -m creditscope.records.schema`` writes it again after a change of the rows.
 """

@@ -74,7 +74,7 @@ class FeedbackSpec(Frozen):
     Args:
         dist: ``normal``, ``like-init``, or None for rules without feedback.
         scale: The standard deviation in words, e.g. ``1/sqrt(classes)``.
-        seed: Seed of the feedback stream.
+        seed: Seed of the feedback.
         hash: SHA-256 over the drawn matrices; filled in when training starts.
     """
 
@@ -92,8 +92,7 @@ class ProbeSpec(Frozen):
         batch: Probe batch size.
         reduction: ``sum``: gradients are per sample; ``mean``: divided by the probe batch.
         mode: The module mode while measuring.
-        epochs: Epochs at which the expensive set is measured besides the last; None: the protocol's list. Logs of
-            version 1 call it ``dear``.
+        epochs: Epochs at which the expensive set is measured besides the last; None: the protocol's list.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
     """
@@ -102,7 +101,7 @@ class ProbeSpec(Frozen):
     batch: int | None = Field(default=128, gt=0)
     reduction: Literal["sum", "mean"] | None = "sum"
     mode: Literal["eval", "train"] | None = "eval"
-    epochs: tuple[int, ...] | None = Field(default=None, validation_alias=AliasChoices("epochs", "dear"))
+    epochs: tuple[int, ...] | None = Field(default=None, validation_alias=AliasChoices("epochs", "dear"))  # version 1
     redraws: int = Field(default=999, ge=0)
     directions: int = Field(default=32, ge=0)
 
@@ -131,7 +130,7 @@ class RunSpec(Frozen):
         train_last: How many of the last blocks train.
         train_embedding: Whether the embedding trains.
         targets: ``labels``, or ``random`` for the random-target control.
-        seed: Seed of every stream of this run.
+        seed: Seed of everything random in this run.
         epochs: Epochs planned.
         batch: Batch size; the last short batch is dropped.
         optimiser: The optimiser and its constants.
@@ -247,7 +246,7 @@ class RunSpec(Frozen):
     def match_key(self) -> str:
         """What must agree with a matched baseline: all but seed, probes and which parts train.
 
-        The penalty is ignored for local rules (frozen blocks have no branch to contain) and must agree for
+        The penalty is ignored for local rules (frozen blocks have no branch to keep small) and must agree for
         BP, where it joins the global loss.
         """
         skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}

@@ -1,4 +1,4 @@
-"""The words of the five rules that logs of version 1 and the published layouts may hold: those logs carry none."""
+"""Descriptions of the five rules that logs of version 1 and the published layouts may hold: those logs carry none."""
 
 from creditscope.records.rule_card import RuleCard, Sketch
 from creditscope.records.spec import RunSpec
@@ -56,7 +56,7 @@ _KNOWN = {card.name: card for card in (_BP, _FA, _FA_BLOCK, _DFA)}
 
 
 def card_of(spec: RunSpec) -> RuleCard:
-    """The words of a rule whose log carries none; of a rule that is not known, its name alone.
+    """What a rule says of itself, for a log without it; of an unknown rule, its name alone.
 
     Args:
         spec: The run.

@@ -164,8 +164,8 @@ def _aggregation(cell: JudgedCell) -> str:
         (GAMMA_PUBLISHED, "mean over l = 0..L−1 of the published index"),
         (GAMMA_CLAMPED, "the same with torch's clamp"),
     )
-    found = [(words, _mean(cell, kind)) for kind, words in kinds]
-    return "; ".join(f"{words}: {value:+.3f}" for words, value in found if value is not None) or "not logged"
+    found = [(text, _mean(cell, kind)) for kind, text in kinds]
+    return "; ".join(f"{text}: {value:+.3f}" for text, value in found if value is not None) or "not logged"
 
 
 def _mean(cell: JudgedCell, quantity: EpochQuantity) -> float | None:
@@ -177,8 +177,8 @@ def _accuracy(cell: JudgedCell) -> str:
     mean, sd = cell.accuracy["mean"], cell.accuracy["sd"]
     if mean is None:
         return "not logged"
-    spread = "" if sd is None else f" ± {sd:.4f} (standard deviation over {counted(len(cell.cell.runs), 'seed')})"
-    return f"{mean:.4f}{spread}, last logged epoch"
+    error = "" if sd is None else f" ± {sd:.4f} (standard deviation over {counted(len(cell.cell.runs), 'seed')})"
+    return f"{mean:.4f}{error}, last logged epoch"
 
 
 def _check(outcome: Outcome) -> str:

@@ -31,7 +31,7 @@ from creditscope.report.sections import (
     usual_pair,
 )
 from creditscope.report.series import embed, page_data
-from creditscope.report.words import VERDICT_WORDS
+from creditscope.report.text import VERDICT_TEXT
 
 SUFFIXES = (".html", ".md", ".tex")
 
@@ -120,7 +120,7 @@ def _page(result: Audit, command: str | None) -> str:
             heading=heading(result),
             usual_pair=usual_pair(names),
             cards=cards(names),
-            verdict_words=VERDICT_WORDS,
+            verdict_text=VERDICT_TEXT,
             decisions=decision_table(result, names),
             checks=check_sections(result, names),
             timeline=over_time(result, names),
@@ -153,8 +153,8 @@ def _command(result: Audit) -> str:
     options += [f"--set={name}={value!r}" for name, value in protocol.overrides]
     assumed = {"blocks": result.assume.blocks, "h0": result.assume.h0, "ratio": result.assume.ratio}
     options += [f"--assume={name}={value!r}" for name, value in assumed.items() if value is not None]
-    words = ["creditscope", "report", *logs, f"--protocol={protocol.name}", *options, "--out=report.html"]
-    return shlex.join(words)
+    command = ["creditscope", "report", *logs, f"--protocol={protocol.name}", *options, "--out=report.html"]
+    return shlex.join(command)
 
 
 def _policy(script: str, style: str) -> str:

@@ -1,4 +1,4 @@
-"""Which plots stand on the page, and which quantities each may show."""
+"""Which plots the page has, and which quantities each may show."""
 
 from dataclasses import dataclass
 from typing import Literal

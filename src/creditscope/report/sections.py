@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from creditscope.protocol.audit import Audit
-from creditscope.protocol.check import Check, Outcome, Words, said
+from creditscope.protocol.check import Check, CheckText, Outcome, said
 from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.present import decisions_table, stays_table, timeline_table, verdict_table
 from creditscope.protocol.text import counted, listed
 from creditscope.records.table import Align, Table
 from creditscope.report.labels import Named, Names
-from creditscope.report.words import SYMBOLS, VERDICT_SYMBOLS
+from creditscope.report.text import SYMBOLS, VERDICT_SYMBOLS
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Card:
         label: The method.
         verdict: In words.
         symbol: The verdict as a sign.
-        accuracy: Mean and spread over seeds.
+        accuracy: Mean and standard deviation over seeds.
         gamma: The aggregate cosine, as papers give it.
         seeds: How many, how far.
         chips: The required checks.
@@ -79,7 +79,7 @@ class CheckSection:
 
     Args:
         name: The check.
-        words: Its question, how to read it, and advice.
+        text: Its question, how to read it, and advice.
         required: Whether it counts in the verdict.
         plot: Whether it has a plot.
         numbers: The table.
@@ -89,7 +89,7 @@ class CheckSection:
     """
 
     name: str
-    words: Words
+    text: CheckText
     required: bool
     plot: bool
     numbers: Table
@@ -175,7 +175,7 @@ def _section(check: Check, required: bool, names: Names) -> CheckSection:
     )
     return CheckSection(
         name=check.name,
-        words=check.words,
+        text=check.text,
         required=required,
         plot=check.plot is not None,
         numbers=_numbers(found, names),
@@ -193,7 +193,7 @@ def _extra(check: Check, found: list[tuple[Named, Outcome]], names: Names) -> Ta
 
 
 def _numbers(outcomes: list[tuple[Named, Outcome]], names: Names) -> Table:
-    """What a check found; a column in which nothing stands is left out."""
+    """What a check found; an empty column is left out."""
     columns: dict[str, Align] = {"method": "left", "outcome": "left", "value": "right", "interval": "right"}
     columns |= {"threshold": "right", "grade": "left", "first fired": "left", "per seed": "left"}
     rows = []

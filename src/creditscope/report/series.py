@@ -98,7 +98,7 @@ _KNOWN: dict[str, Quantity[Any]] = {**QUANTITIES, MARGIN: _MARGIN}
 
 
 def _shown(page_plots: Sequence[Plot]) -> dict[str, Quantity[Any]]:
-    """What some plot of the page may show; a check from outside may name what nobody measures."""
+    """What some plot of the page may show; a check from outside may name what is not measured."""
     return {name: _KNOWN[name] for plot in page_plots for name in plot.quantities if name in _KNOWN}
 
 

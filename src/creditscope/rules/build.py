@@ -15,7 +15,7 @@ from creditscope.rules.wrappers import FixedFeedback, Normalised
 
 RuleClass = type[CreditRule]
 _OUTSIDE = re.compile(r"(?P<place>[A-Za-z_][\w.]*:[A-Za-z_]\w*)(?P<rest>([(+@-].*)?)")
-# Rules that a user handed over, by name; those of packages are found without it.
+# Rules that the user passed, by name; those of packages are found without it.
 Given = Mapping[str, RuleClass]
 
 
@@ -68,7 +68,7 @@ def rule_class(name: str, given: Given) -> RuleClass:
 
     Args:
         name: Its name.
-        given: Rules that a user handed over.
+        given: Rules that the user passed.
     """
     if name in given:
         return given[name]
@@ -83,7 +83,7 @@ def full_method(method: Method, given: Given) -> Method:
 
     Args:
         method: As read from a name.
-        given: Rules that a user handed over.
+        given: Rules that the user passed.
     """
     kind = rule_class(method.rule, given)
     typed = _typed(kind, method.options)
@@ -99,7 +99,7 @@ def rule_of(spec: RunSpec, given: Given) -> CreditRule:
 
     Args:
         spec: The run.
-        given: Rules that a user handed over.
+        given: Rules that the user passed.
     """
     kind = rule_class(spec.rule, given)
     return _wrapped(kind(**_typed(kind, spec.options or {})), spec.as_method)
@@ -110,7 +110,7 @@ def rule_named(name: str, given: Given | None = None) -> CreditRule:
 
     Args:
         name: For example ``dfa-rms`` or ``fa(exact_head=true)``.
-        given: Rules that a user handed over.
+        given: Rules that the user passed.
     """
     method = full_method(parse_method(name), given or {})
     return _wrapped(rule_class(method.rule, given or {})(**method.options), method)
@@ -162,7 +162,7 @@ def _defaults(kind: RuleClass) -> dict[str, Option]:
 
 
 def _checked(kind: RuleClass) -> RuleClass:
-    """A rule's class, whose options and words are of the right kinds."""
+    """A rule's class; its options and class attributes must have the right types."""
     name = getattr(kind, "name", None)
     if not isinstance(name, str) or not RULE_NAME.fullmatch(name) or name.endswith("-rms"):
         raise BadInput(

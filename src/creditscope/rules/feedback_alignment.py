@@ -20,10 +20,10 @@ from creditscope.rules.linear_maps import linear_maps
 
 @dataclass(frozen=True)
 class FeedbackAlignment(FeedbackRule):
-    """δ_in = δ_out·B in place of δ_out·W, B fixed and drawn with W's initial spread (Lillicrap et al. 2016).
+    """δ_in = δ_out·B in place of δ_out·W, B fixed, of W's initial standard deviation (Lillicrap et al. 2016).
 
-    The backward weight is swapped by a carrier on the unmodified module: the map sees stopgrad(x), and beside it
-    B(x − stopgrad x), whose value is zero, carries the error back (for a linear layer, without computing that zero).
+    A carrier swaps the backward weight; the module stays unmodified. The map sees stopgrad(x), and an added term
+    B(x − stopgrad x), of value zero, carries the error back (for a linear layer, without computing that zero).
     The head's own weights get their exact gradient; out_ln, below the head, does not.
 
     Args:
@@ -63,7 +63,7 @@ class FeedbackAlignment(FeedbackRule):
     def feedback_inits(self, task: Task, params: Params) -> dict[str, FeedbackInit]:
         """One matrix per linear map that has something trainable before it."""
         return {
-            f"B.{name}": FeedbackInit(tuple(weight.shape), _spread(name, weight))
+            f"B.{name}": FeedbackInit(tuple(weight.shape), _standard_deviation(name, weight))
             for name, weight, after_blocks in linear_maps(task, params)
             if not (self.exact_head and after_blocks)
         }
@@ -102,13 +102,13 @@ class FeedbackAlignment(FeedbackRule):
         return (*(False,) * depth, self.exact_head)
 
 
-def _spread(name: str, weight: Tensor) -> float:
+def _standard_deviation(name: str, weight: Tensor) -> float:
     """The standard deviation of a weight; without one there is nothing to draw feedback like."""
     sd = float(weight.double().std())
     if not sd > 0:
         raise BadInput(
-            f"fa cannot draw feedback like {name!r}: its {weight.numel()} initial weights have no spread; "
-            f"start it at random values"
+            f"fa cannot draw feedback like {name!r}: its {weight.numel()} initial weights have no positive standard "
+            "deviation; start it at random values"
         )
     return sd
 
@@ -118,7 +118,7 @@ def carriers(blocks: Blocks, feedback: Mapping[str, Tensor]) -> Iterator[None]:
     """While open, linear maps named in the feedback send their error back through it.
 
     Args:
-        blocks: The cut model.
+        blocks: The partitioned model.
         feedback: ``B.<module path>`` to the backward weight.
     """
 

@@ -91,7 +91,7 @@ def _refuse_uncalled(model: nn.Module, called: dict[str, tuple[bool, bool]]) -> 
 
 
 def _refuse_loose(logits: Tensor, live: dict[str, Tensor], called: dict[str, tuple[bool, bool]]) -> None:
-    """Parameters that multiply the stream outside a module that a carrier can wrap."""
+    """Parameters that multiply the residual stream outside a module that a carrier can wrap."""
     names = {id(p): name for name, p in live.items() if p.ndim > 1 and name.removesuffix(".weight") not in called}
     for node in _graph(logits.grad_fn):
         if _kind(node) not in _PRODUCTS:
@@ -120,7 +120,7 @@ def _graph(root: Any) -> Iterator[Any]:
 
 
 def _leaf(node: Any) -> Tensor | None:
-    """The leaf that a node hands over unchanged but for its shape."""
+    """The leaf that a node passes on unchanged but for its shape."""
     while _kind(node) in _REARRANGE:
         node = node.next_functions[0][0]
     variable: Tensor | None = getattr(node, "variable", None)

@@ -168,7 +168,7 @@ class Normalised(Wrapper):
     def __post_init__(self) -> None:
         if not self.rule.normalisable:
             raise BadInput(
-                f"-rms divides the signal that each block is handed, and {self.rule.name} hands out none; drop -rms"
+                f"-rms divides the signal that each block receives, and {self.rule.name} sends none; drop -rms"
             )
 
     @property
@@ -209,7 +209,7 @@ class FixedFeedback(Wrapper):
 
     @property
     def learns(self) -> bool:
-        """Not any more."""
+        """No: the state stays at its start."""
         return False
 
     def trained(self, state: RuleState, params: Collection[str]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Audit any module: measure it as it stands, judge it as a log would be judged, leave it as it was found."""
+"""Audit any module: measure it as it stands, judge it as a log would be judged, leave it as it was."""
 
 import copy
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from creditscope.scope.recipe import Recipe
 from creditscope.scope.restore import device_of, plain_model, restoring
 from creditscope.scope.subject import LossOf, Subject, initial
 
-# A model in hand is a trained model; how long it trained is not known unless the recipe says so.
+# A model that is passed is a trained model; how long it trained is not known unless the recipe says so.
 TRAINED = 1
 
 
@@ -80,7 +80,7 @@ def audit_model(
     _require_twin(plain_model(model), plain_model(baseline), log.header.blocks or [], init)
     # The twin is judged by its accuracy alone: its own credit is never asked for.
     twin = model_log(
-        baseline, loader, log.header.blocks, loss_fn, None, None, None, recipe, name, seed, 0, 0, dear=False
+        baseline, loader, log.header.blocks, loss_fn, None, None, None, recipe, name, seed, 0, 0, expensive=False
     )
     frozen = twin.spec.model_copy(update={"train_last": 0, "model": log.spec.model, "injection": None})
     twin = replace(twin, name=f"{log.name} (frozen twin)", header=twin.header.model_copy(update={"spec": frozen}))
@@ -100,9 +100,9 @@ def model_log(
     seed: int,
     redraws: int,
     directions: int,
-    dear: bool = True,
+    expensive: bool = True,
 ) -> RunLog:
-    """The log of one look at a model: one epoch row, one probe row, one end row.
+    """The log of one observation of a model: one epoch row, one probe row, one end row.
 
     Args:
         model: As in ``audit_model``.
@@ -117,7 +117,7 @@ def model_log(
         seed: Likewise.
         redraws: Likewise.
         directions: Likewise.
-        dear: Whether the expensive set is measured.
+        expensive: Whether the expensive set is measured.
     """
     inner = plain_model(model)
     autocast = torch.is_autocast_enabled(device_of(inner).type)
@@ -126,15 +126,15 @@ def model_log(
         start = initial(subject, init)
         header = header_of(subject, name, redraws, directions, recipe)
         epoch = header.spec.epochs or TRAINED
-        snapshot = subject.snapshot(start, epoch, dear=dear)
+        snapshot = subject.snapshot(start, epoch, expensive=expensive)
         observed = observe_model(subject, snapshot)
-        if dear:
+        if expensive:
             require_true_reference(snapshot, observed)
         correct = subject.correct(snapshot)
         accuracy = None if correct is None else float(correct.double().mean())
         loss = float(snapshot.observation.loss.double().mean())
         row = epoch_row(subject, observed, start, epoch, test_accuracy=accuracy, test_loss=loss)
-        probes = (expensive_row(subject, snapshot, redraws, directions, keep_draws=True),) if dear else ()
+        probes = (expensive_row(subject, snapshot, redraws, directions, keep_draws=True),) if expensive else ()
     end = EndRow(status="finished", epoch=epoch, test_accuracy=accuracy, **correct_fields(correct))
     bypassed = [why for row in probes for part, why in row.not_measured.items() if part == "rho" and "by-passes" in why]
     notes = [
@@ -146,21 +146,21 @@ def model_log(
 
 
 def frozen_copy(model: nn.Module, blocks: Where = None) -> nn.Module:
-    """The matched twin: a copy whose blocks are frozen as they are now. Make it before training, then train it alike.
+    """The frozen twin: a copy with its blocks frozen as they are now. Make it before training, train it the same way.
 
     Args:
         model: The model at initialisation.
         blocks: Where its blocks are, as in ``audit_model``.
     """
     twin = copy.deepcopy(plain_model(model))
-    cut = Blocks.of(twin, list(Blocks.of(plain_model(model), blocks).names))
-    for module in cut.modules:
+    partition = Blocks.of(twin, list(Blocks.of(plain_model(model), blocks).names))
+    for module in partition.modules:
         module.requires_grad_(False)
     return twin
 
 
 def _require_twin(model: nn.Module, baseline: nn.Module, blocks: list[str], init: Mapping[str, Tensor] | None) -> None:
-    """Refuse a baseline that is no twin of the model: another architecture, or blocks that were trained."""
+    """Refuse a baseline that does not match the model: another architecture, or blocks that were trained."""
     ours, theirs = ({name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, baseline))
     if ours != theirs:
         odd = sorted(set(ours.items()) ^ set(theirs.items()))[0][0]

@@ -32,7 +32,7 @@ class CreditAdapter(Protocol):
         """Credit c_0..c_L per sample, None where it is not known.
 
         Args:
-            task: The cut model, its per-sample loss and the shapes of its states.
+            task: The partitioned model, its per-sample loss and the shapes of its states.
             params: Parameters now; probes also ask in float64.
             batch: Probe samples.
         """
@@ -58,7 +58,7 @@ class RuleCredit:
         """Refuse feedback that is not what the rule feeds back through.
 
         Args:
-            task: The cut model.
+            task: The partitioned model.
         """
         params = {name: p.detach() for name, p in task.blocks.model.named_parameters()}
         drawn = self.rule.init(task, params, torch.Generator())
@@ -148,7 +148,7 @@ def delivered_in_backward(
     """Run a model's own backward and read the gradient that arrives at each state; None where none does.
 
     Args:
-        blocks: The cut model.
+        blocks: The partitioned model.
         loss: Per-sample loss.
         x: Inputs.
         y: Targets.

@@ -1,4 +1,4 @@
-"""Growth of a stream whose states are not alike: unlike shapes, and blocks that end in a normaliser."""
+"""Growth of a residual stream with unequal states: different shapes, or blocks that end in a normaliser."""
 
 import math
 from typing import Any
@@ -37,7 +37,7 @@ def ends_in_normaliser(task: Task, x: Tensor) -> bool:
     """Whether some block ends in a normaliser; it takes a forward pass to see.
 
     Args:
-        task: The cut model.
+        task: The partitioned model.
         x: A few inputs.
     """
     return bool(_entering(task, {**task.buffers, **dict(task.blocks.model.named_parameters())}, x))

@@ -90,23 +90,23 @@ def check_locality(
     loss_fn: LossOf | None = None,
     update_fn: UpdateFn | None = None,
     *,
-    cut: int | str | None = None,
+    split: int | str | None = None,
     hold: Hold = "output",
     seed: int = 0,
 ) -> Locality:
-    """Show that updates upstream of a cut do not depend on weights downstream of it, or name the leak.
+    """Show that updates upstream of a split do not depend on weights downstream of it, or name the leak.
 
     A rule that is told only the output error is local with ``hold="output"``; one that carries the error back through
     fixed matrices also uses slopes downstream, and is free of weight transport with ``hold="activations"``; a rule with
     a loss of its own in each block is local with ``hold="nothing"``. Backprop leaks in all three.
 
     Args:
-        model: The model; left as it was found.
+        model: The model; left as it was.
         blocks: As in ``audit_model``.
         batch: A few inputs and targets, (x, y) or a dict with ``labels``.
         loss_fn: The loss whose backward writes the updates into ``.grad``; None: cross-entropy.
         update_fn: Your own rule in its place: called with (model, x, y), it fills ``.grad`` or returns updates by name.
-        cut: The last block upstream, by name or index; None tries every cut.
+        split: The last block upstream, by name or index; None tries every split.
         hold: What a change downstream may not touch: the ``output``, all ``activations``, or ``nothing``.
         seed: Of the changes.
     """
@@ -120,11 +120,11 @@ def check_locality(
     with restoring(inner):
         dtype = next(inner.parameters()).dtype
         (x, y), _, _, table = gather(batch, device_of(inner), dtype)
-        cut_model = replace(TrueBlocks.of(inner, blocks), table=table)
-        logits, outer = _wrappers(inner, cut_model.inputs(x))
+        partition = replace(TrueBlocks.of(inner, blocks), table=table)
+        logits, outer = _wrappers(inner, partition.inputs(x))
         _require_holdable(inner, hold)
         loss = None if update_fn is not None else per_sample(loss_fn, logits[:2], y[:2])
-        return _Trial(cut_model, x, y, loss, update_fn, hold, seed, outer).run(_cut_index(cut_model, cut))
+        return _Trial(partition, x, y, loss, update_fn, hold, seed, outer).run(_split_index(partition, split))
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _Trial:
     def inputs(self) -> Inputs:
         return self.blocks.inputs(self.x)
 
-    def run(self, cut: int | None) -> Locality:
+    def run(self, split: int | None) -> Locality:
         names = self.blocks.names
         order = {"embedding": -1, _READOUT: len(names)}
         rank = {
@@ -159,9 +159,9 @@ class _Trial:
                 "logits, or pass hold='nothing'"
             )
         again = self._updates()
-        upstream = [name for name, r in rank.items() if r <= (len(names) - 1 if cut is None else cut)]
+        upstream = [name for name, r in rank.items() if r <= (len(names) - 1 if split is None else split)]
         self._require_updates(plain, again, upstream)
-        sources = sorted({r for r in rank.values() if r > (-1 if cut is None else cut)})
+        sources = sorted({r for r in rank.values() if r > (-1 if split is None else split)})
         with torch.no_grad():
             output = call(self.blocks.model, self.inputs)
         leaks: list[Leak] = []
@@ -204,7 +204,7 @@ class _Trial:
     def _require_updates(self, plain: dict[str, Tensor], again: dict[str, Tensor], upstream: list[str]) -> None:
         if not any(name in plain and bool(plain[name].any()) for name in upstream):
             raise BadInput(
-                "no gradient: wanted updates upstream of the cut, all are absent or zero; fill .grad or return them, "
+                "no gradient: wanted updates upstream of the split, all are absent or zero; fill .grad or return them, "
                 "or check what requires_grad"
             )
         for name in upstream:
@@ -220,7 +220,7 @@ class _Trial:
             if torch.equal(call(self.blocks.model, self.inputs), before):
                 raise BadInput(
                     f"changing the weights of {source} does not change the output, so nothing can be shown; "
-                    "cut the model at blocks it uses"
+                    "choose blocks that the model uses"
                 )
 
     @contextmanager
@@ -298,7 +298,7 @@ class _Held(Function):
 
 
 def _wrappers(model: nn.Module, x: Inputs) -> tuple[Tensor, frozenset[str]]:
-    """The output, and the model with every part of it that hands out that very tensor: a loss may be taken inside."""
+    """The output, and the model with every part of it that returns that very tensor: a loss may be taken inside."""
     outputs: dict[str, Any] = {}
 
     def record(name: str) -> Any:
@@ -321,16 +321,18 @@ def _require_holdable(model: nn.Module, hold: Hold) -> None:
             )
 
 
-def _cut_index(blocks: Blocks, cut: int | str | None) -> int | None:
-    if cut is None:
+def _split_index(blocks: Blocks, split: int | str | None) -> int | None:
+    if split is None:
         return None
-    if isinstance(cut, str):
-        if cut not in blocks.names:
-            raise BadInput(f"no block {cut!r} to cut after; {did_you_mean(cut, blocks.names)}")
-        return blocks.names.index(cut)
-    if not 0 <= cut < blocks.depth:
-        raise BadInput(f"wanted a cut after block 0 to {blocks.depth - 1}, got {cut}; give an index or a block's name")
-    return cut
+    if isinstance(split, str):
+        if split not in blocks.names:
+            raise BadInput(f"no block {split!r} to split after; {did_you_mean(split, blocks.names)}")
+        return blocks.names.index(split)
+    if not 0 <= split < blocks.depth:
+        raise BadInput(
+            f"wanted a split after block 0 to {blocks.depth - 1}, got {split}; give an index or a block's name"
+        )
+    return split
 
 
 def _part(rank: int, names: tuple[str, ...]) -> str:

@@ -34,14 +34,14 @@ _BACKPROP = 0.99
 _SAME_GRADIENT = 0.95
 ORDER_MATTERS = (
     "loss.backward() writes another gradient when the samples come in another order: the model holds something of an "
-    "earlier batch; pass backward=... that hands it this one, or the credit adapter of its library"
+    "earlier batch; pass backward=... that gives it this one, or the credit adapter of its library"
 )
 UNLIKE_SHAPES = "states differ in shape: growth is taken on the RMS per element"
 
 
 @dataclass(frozen=True)
 class ModelObservation:
-    """One look at a model.
+    """One observation of a model.
 
     Args:
         fields: Fields of an epoch row.
@@ -60,7 +60,7 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
         name: What the user calls the method.
         redraws: K of the nulls.
         directions: M of ρ.
-        recipe: How the model is trained, in the user's words.
+        recipe: How the model is trained, as the user describes it.
     """
     if not re.fullmatch(r"[\w.+@ -]{1,80}", name):
         raise BadInput(
@@ -100,7 +100,7 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
 
 
 def observe_model(subject: Subject, snapshot: Snapshot, independent: bool | None = None) -> ModelObservation:
-    """The per-epoch set, with what stands in the way of part of it.
+    """The per-epoch set, with the reasons why parts of it could not be measured.
 
     Args:
         subject: The model.
@@ -157,7 +157,7 @@ def expensive_row(subject: Subject, snapshot: Snapshot, redraws: int, directions
 
 
 def epoch_row(subject: Subject, observed: ModelObservation, init: Params | None, epoch: int, **given: Any) -> EpochRow:
-    """The epoch row of one look.
+    """The epoch row of one observation.
 
     Args:
         subject: The model.
@@ -192,15 +192,15 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
     """
     if "reference" not in observed.fields or not all(bool(h.isfinite().all()) for h in snapshot.observation.states):
         return
-    twin = float64_copy(snapshot)
-    batch = twin.batches[0]
+    double = float64_copy(snapshot)
+    batch = double.batches[0]
     n = len(batch.x)
-    full = {**twin.task.buffers, **twin.params}
+    full = {**double.task.buffers, **double.params}
 
     def loss(level: int, tap: Tensor) -> Tensor:
-        return twin.task.loss(twin.task.blocks.forward(full, batch.x, taps={level: tap}).logits, batch.y)
+        return double.task.loss(double.task.blocks.forward(full, batch.x, taps={level: tap}).logits, batch.y)
 
-    for level, (h, g) in enumerate(zip(twin.observation.states, twin.observation.references, strict=True)):
+    for level, (h, g) in enumerate(zip(double.observation.states, double.observation.references, strict=True)):
         noise = gaussian(tuple(h[:n].shape), probe_generator(snapshot.seed, snapshot.epoch, f"slope/{level}", h.device))
         # Entries that a ReLU left at exactly 0 may meet another one there, and a kink has no slope.
         noise = noise * (h[:n] != 0)
@@ -210,7 +210,7 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
         with torch.no_grad():
             ahead, behind = loss(level, v), loss(level, -v)
         seen, predicted = (ahead - behind) / 2, (g[:n] * v).flatten(1).sum(1)
-        # A difference of two losses that are alike to twelve digits is rounding.
+        # A difference of two losses that agree to twelve digits is rounding.
         rounding = 1e-12 * float(ahead.abs().max())
         if max(float(seen.abs().max()), float(predicted.abs().max())) <= rounding:
             continue
@@ -219,7 +219,7 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
             raise BadInput(
                 f"wanted the true gradient as reference, but at state {level} autograd disagrees with the slope of the "
                 f"loss (cosine {agreement:.3f}): no_grad, .data or a rounding step hides it; "
-                "audit a differentiable twin"
+                "audit a differentiable copy"
             )
 
 

@@ -58,7 +58,7 @@ def gather(loader: Loader, device: torch.device, dtype: torch.dtype) -> ProbeDat
 
     Args:
         loader: An iterable of batches, or one batch: (x, y), or a dict of tensors with ``labels`` among them.
-        device: Where the model lives; samples on the CPU are moved there, others must be there already.
+        device: The model's device; samples on the CPU are moved there, others must be there already.
         dtype: Of the model; inputs that are numbers take it.
     """
     wanted = PROBE_SAMPLES

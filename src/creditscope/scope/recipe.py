@@ -8,7 +8,7 @@ from creditscope.records import DataSpec
 
 Recipe = Mapping[str, str | int]
 NUMBERS = ("epochs", "batch")
-WORDS = ("optimiser", "schedule", "augment", "data")
+TEXTS = ("optimiser", "schedule", "augment", "data")
 
 
 def recipe_fields(recipe: Recipe | None, data: DataSpec) -> dict[str, Any]:
@@ -20,20 +20,20 @@ def recipe_fields(recipe: Recipe | None, data: DataSpec) -> dict[str, Any]:
     """
     given = dict(recipe or {})
     for key, value in given.items():
-        if key not in (*NUMBERS, *WORDS):
-            raise BadInput(f"a recipe has no {key!r}; {did_you_mean(str(key), (*NUMBERS, *WORDS))}")
+        if key not in (*NUMBERS, *TEXTS):
+            raise BadInput(f"a recipe has no {key!r}; {did_you_mean(str(key), (*NUMBERS, *TEXTS))}")
         number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if key in NUMBERS and not number:
             raise BadInput(f"wanted {key} of the recipe as a whole number of at least 1, got {value!r}; write {key}=20")
-        if key in WORDS and not (isinstance(value, str) and value.strip()):
+        if key in TEXTS and not (isinstance(value, str) and value.strip()):
             raise BadInput(
                 f"wanted {key} of the recipe in words, got {value!r}; e.g. optimiser='SGD lr=0.1 momentum=0.9', "
                 "schedule='constant'"
             )
     name = given.pop("data", None)
-    words = {key: str(given.pop(key)) for key in WORDS if key in given}
+    texts = {key: str(given.pop(key)) for key in TEXTS if key in given}
     return {
         **given,
-        "recipe": words or None,
+        "recipe": texts or None,
         "data": data if name is None else data.model_copy(update={"name": name}),
     }

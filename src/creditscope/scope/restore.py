@@ -1,4 +1,4 @@
-"""Leave a user's model as it was found: mode, randomness, parameters, buffers, attributes, gradients, compilation."""
+"""Leave a user's model as it was: mode, randomness, parameters, buffers, attributes, gradients, compilation."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ def plain_model(model: nn.Module) -> nn.Module:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model lives; a model spread over devices is refused.
+    """The model's device; a model on several devices is refused.
 
     Args:
         model: The model.

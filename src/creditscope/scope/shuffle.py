@@ -49,7 +49,7 @@ def exact_states(task: Task, credit: BackwardCredit, batch: Batch, seed: int) ->
     """Per state, whether the signal is the true gradient and no shuffle of the feedback changes it.
 
     Args:
-        task: The cut model.
+        task: The partitioned model.
         credit: Whose signal.
         batch: A few samples.
         seed: Of the shuffle.
@@ -76,18 +76,18 @@ def shuffled_null(snapshot: Snapshot, credit: BackwardCredit, keep_draws: bool) 
     """
     if credit.redraws < 1:
         raise NotMeasured("fresh-feedback null wants at least one shuffle, got redraws = 0; raise redraws")
-    twin = float64_copy(snapshot)
-    n = min(SAMPLES, len(twin.probe.x))
-    batch = Batch(twin.probe.x[:n], twin.probe.y[:n])
-    references = [g[:n] for g in references_in_view(twin)]
-    signals = [c[:n] for c in credits_in_view(twin)]
+    double = float64_copy(snapshot)
+    n = min(SAMPLES, len(double.probe.x))
+    batch = Batch(double.probe.x[:n], double.probe.y[:n])
+    references = [g[:n] for g in references_in_view(double)]
+    signals = [c[:n] for c in credits_in_view(double)]
     observed = torch.stack([mean_defined(*cosines(c, g))[0] for c, g in zip(signals, references, strict=True)])
     against = [units(g) for g in references]
     generator = probe_generator(snapshot.seed, snapshot.epoch, "shuffle")
     rows = []
     for _ in range(credit.redraws):
         with shuffled(credit, generator):
-            drawn = credit.deliver(twin.task, twin.params, batch)
+            drawn = credit.deliver(double.task, double.params, batch)
         rows.append(torch.stack([_mean(c, *unit) for c, unit in zip(drawn, against, strict=True)]))
     return null_test(observed, torch.stack(rows), list(snapshot.exact), keep_draws)
 

@@ -9,7 +9,7 @@ class LastStep:
     """Keeps the blocks' parameters of the last two calls.
 
     Args:
-        blocks: The cut model.
+        blocks: The partitioned model.
     """
 
     def __init__(self, blocks: Blocks) -> None:

@@ -1,4 +1,4 @@
-"""Subject: a user's model, cut, checked and ready to be measured."""
+"""Subject: a user's model, partitioned, checked and ready to be measured."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,12 +31,12 @@ class Subject:
     """What is measured, besides the weights themselves.
 
     Args:
-        task: The cut model, its per-sample loss, its shapes.
+        task: The partitioned model, its per-sample loss, its shapes.
         data: On what.
         credit: What the method delivers; None where it is not known.
         backward: The user's own backward pass; None: that of the loss.
         found: Whether the blocks were found, not named.
-        seed: Of the run's probe stream.
+        seed: Of the run's probes.
         exact: Per state, whether an adapter's credit is the true gradient by construction.
         normalised: Whether some block ends in a normaliser.
     """
@@ -61,16 +61,16 @@ class Subject:
         backward: Backward | None,
         seed: int,
     ) -> "Subject":
-        """Cut a model and check everything a user can get wrong; call it inside ``restoring``.
+        """Partition a model and check everything a user can get wrong; call it inside ``restoring``.
 
         Args:
             model: The model, out of its wrapper.
-            blocks: Where to cut it; None: found.
+            blocks: Names of the blocks; None: they are searched for.
             loader: On what to measure.
             loss_fn: The user's loss.
             credit: What the method delivers.
             backward: The user's own backward pass.
-            seed: Of the probe stream.
+            seed: Of the probes.
         """
         if credit is not None and not isinstance(credit, CreditAdapter):
             raise BadInput(
@@ -79,18 +79,18 @@ class Subject:
             )
         if isinstance(credit, BackwardCredit) and credit.model is not model:
             raise BadInput("backward_credit was made for another model; pass backward_credit(model) of the one audited")
-        cut = TrueBlocks.of(model, _plain_names(blocks))
+        partition = TrueBlocks.of(model, _plain_names(blocks))
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         data = gather(loader, device_of(model), dtype)
-        cut = replace(cut, table=data.table)
-        logits = _steady_logits(cut, data.probe.x)
+        partition = replace(partition, table=data.table)
+        logits = _steady_logits(partition, data.probe.x)
         top = int(data.test.y.max()) if loss_fn is None and data.labelled else 0
         if top >= logits.shape[1]:
             raise BadInput(
                 f"wanted labels below {logits.shape[1]}, the number of the model's outputs, got {top}; "
                 "number the classes from 0, or pass loss_fn=..."
             )
-        task = Task.of(cut, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
+        task = Task.of(partition, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
         if isinstance(credit, RuleCredit):
             credit.require_feedback(task)
         few = Batch(data.probe.x[:PROBE_BATCH], data.probe.y[:PROBE_BATCH])
@@ -103,13 +103,13 @@ class Subject:
             backward=backward or (credit.backward if isinstance(credit, BackwardCredit) else None),
             found=blocks is None,
             seed=seed,
-            exact=exact_states(task, credit, few, seed) if shuffles else (False,) * (cut.depth + 1),  # type: ignore[arg-type]
+            exact=exact_states(task, credit, few, seed) if shuffles else (False,) * (partition.depth + 1),  # type: ignore[arg-type]
             normalised=ends_in_normaliser(task, data.probe.x[:2]),
         )
 
     @property
-    def cut(self) -> TrueBlocks:
-        """The cut model."""
+    def partition(self) -> TrueBlocks:
+        """The partitioned model."""
         assert isinstance(self.task.blocks, TrueBlocks)
         return self.task.blocks
 
@@ -174,14 +174,14 @@ class Subject:
             return "all"
         return count if all(trains[len(trains) - count :]) else None
 
-    def snapshot(self, init: Params | None, epoch: int, step: int = 0, dear: bool = True) -> Snapshot:
+    def snapshot(self, init: Params | None, epoch: int, step: int = 0, expensive: bool = True) -> Snapshot:
         """The model now, as the probes see it; call it inside ``restoring``.
 
         Args:
             init: Parameters at initialisation.
             epoch: Epochs done.
             step: Steps done.
-            dear: Whether the expensive set is asked, which also looks at what the backward pass writes.
+            expensive: Whether the expensive set is asked, which also looks at what the backward pass writes.
         """
         train = Batch(self.data.probe.x[:PROBE_BATCH], self.data.probe.y[:PROBE_BATCH])
         kept = self.data.test
@@ -202,7 +202,7 @@ class Subject:
             step=step,
             trained=frozenset(name for name, p in named if p.requires_grad),
             train=train,
-            grads=self.own_gradients(train) if dear else None,
+            grads=self.own_gradients(train) if expensive else None,
             # Readouts are fitted on one half of what the loader gave and tested on the other.
             fit=Batch(kept.x[half:], kept.y[half:]) if fits else None,
             test=Batch(kept.x[:half], kept.y[:half]) if fits else None,
@@ -224,7 +224,9 @@ class Subject:
         if len(self.data.test.x) == len(self.data.probe.x):
             return snapshot.observation.logits.argmax(-1) == self.data.test.y
         with torch.no_grad():
-            logits = [call(self.model, self.cut.inputs(x)) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)]
+            logits = [
+                call(self.model, self.partition.inputs(x)) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)
+            ]
         return torch.cat(logits).argmax(-1) == self.data.test.y
 
     def _state(self) -> RuleState:
@@ -239,7 +241,7 @@ class Subject:
         if isinstance(self.credit, RuleCredit) and self.backward is None and not self.claims_backprop:
             return None
         with spared_gradients(self.model):
-            run_backward(self.model, self.task.loss, self.cut.inputs(train.x), train.y, self.backward)
+            run_backward(self.model, self.task.loss, self.partition.inputs(train.x), train.y, self.backward)
             grads = {name: p.grad.detach().clone() for name, p in self.model.named_parameters() if p.grad is not None}
         inside = [name for name in grads if any(name.startswith(f"{block}.") for block in self.names)]
         if not inside and any(self.trainable):
@@ -279,17 +281,20 @@ def _plain_names(blocks: Where) -> Where:
     return blocks
 
 
-def _steady_logits(cut: TrueBlocks, x: Tensor) -> Tensor:
+def _steady_logits(partition: TrueBlocks, x: Tensor) -> Tensor:
     """Outputs of the first two samples, once the states are seen to keep their shapes from call to call."""
-    full = {**dict(cut.model.named_parameters()), **{name: b.clone() for name, b in cut.model.named_buffers()}}
+    full = {
+        **dict(partition.model.named_parameters()),
+        **{name: b.clone() for name, b in partition.model.named_buffers()},
+    }
     try:
         with torch.no_grad():
-            first, again = (cut.forward(full, part) for part in (x[:2], x[-2:]))
+            first, again = (partition.forward(full, part) for part in (x[:2], x[-2:]))
     except BadInput:
         raise
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
-        given = cut.inputs(x)
+        given = partition.inputs(x)
         named = given if isinstance(given, dict) else {"x": given}
         shapes = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in named.items())
         called = "model(x)" if given is x else f"model({', '.join(f'{name}=...' for name in named)})"
@@ -299,15 +304,15 @@ def _steady_logits(cut: TrueBlocks, x: Tensor) -> Tensor:
         ) from None
     for level, (one, two) in enumerate(zip(first.states, again.states, strict=True)):
         if one.shape != two.shape:
-            where = f"block {cut.names[level - 1]} puts out" if level else "what enters the first block has"
+            where = f"block {partition.names[level - 1]} puts out" if level else "what enters the first block has"
             raise BadInput(
                 f"wanted states of one shape in every call, but {where} {tuple(one.shape[1:])} and then "
-                f"{tuple(two.shape[1:])}; cut the model where the shape is fixed, or pad the inputs"
+                f"{tuple(two.shape[1:])}; choose blocks where the shape is fixed, or pad the inputs"
             )
         if len(one) != 2:
             raise BadInput(
                 f"wanted states with samples on the first axis, state {level} of 2 samples has shape "
-                f"{tuple(one.shape)}; cut the model elsewhere"
+                f"{tuple(one.shape)}; choose other blocks"
             )
     if not isinstance(first.logits, Tensor) or first.logits.ndim != 2:
         got = tuple(first.logits.shape) if isinstance(first.logits, Tensor) else type(first.logits).__name__

@@ -1,7 +1,7 @@
 """The true gradient of a model whose own backward is another: the forward pass, differentiated as it stands.
 
 Feedback alignment is often written into the model: a custom autograd function, a backward hook, a tensor hook, a
-detached stream. Autograd then gives the method's signal, and a reference taken from it would agree with itself.
+detached residual stream. Autograd then gives the method's signal: as a reference it would agree with itself.
 """
 
 import inspect
@@ -26,7 +26,7 @@ _HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 @dataclass(frozen=True)
 class TrueBlocks(Blocks):
-    """The same cut, whose backward is the derivative of its forward, whatever the model says of its own backward.
+    """The same partition; its backward is the derivative of its forward, whatever the model says of its own backward.
 
     Args:
         table: Named inputs, where the model takes several.
@@ -137,7 +137,7 @@ class _NoBending(TorchFunctionMode):
 
 
 class _NoHandle:
-    """What ``register_hook`` hands back inside."""
+    """What ``register_hook`` returns inside."""
 
     def remove(self) -> None:
         """Nothing was registered."""

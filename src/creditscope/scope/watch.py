@@ -66,8 +66,8 @@ def watch(
 ) -> "Scope":
     """Watch a training loop: ``with cs.watch(model, probe=(x, y)) as scope:``, and ``scope.epoch()`` after each epoch.
 
-    The model is measured at the start, after epochs as the budget allows, and always at the end; it is left as found
-    each time.
+    The model is measured at the start, after epochs as the budget allows, and always at the end, and left as
+    it was each time.
 
     Args:
         model: The model as it will be trained, at initialisation.
@@ -78,7 +78,7 @@ def watch(
         backward: Likewise.
         out: Folder for the log, or a file that ends in ``.jsonl``; None keeps it in memory.
         every: Measure after every so many calls of ``epoch``.
-        budget: Largest share of the time that measuring may take, besides the first and the last look.
+        budget: Largest share of the time that measuring may take, besides the first and the last observation.
         on_alert: Called with each alert; None logs a warning.
         on_row: Called with (header, row) for each row of the log, such as a sink of ``creditscope.integrations``.
         stop: Whether an alert ends the ``with`` block.
@@ -90,7 +90,7 @@ def watch(
         directions: M, random directions of ρ.
     """
     if not (isinstance(every, int) and every >= 1):
-        raise BadInput(f"wanted every to be a whole number of at least 1, got {every!r}; 1 looks after each epoch")
+        raise BadInput(f"wanted every to be a whole number of at least 1, got {every!r}; 1 measures after each epoch")
     if not (math.isfinite(budget) and 0 <= budget <= 1):
         raise BadInput(f"wanted budget as a share of the time in [0, 1], got {budget}; 0.05 is five per cent")
     inner = plain_model(model)
@@ -100,7 +100,7 @@ def watch(
 
 
 class Scope:
-    """What ``watch`` hands to the ``with`` block.
+    """What ``watch`` gives to the ``with`` block.
 
     Args:
         subject: The model and on what it is measured.
@@ -149,11 +149,11 @@ class Scope:
         self._end: EndRow | None = None
         self._notes: tuple[str, ...] = ()
         self._epoch = self._step = 0
-        self._last_step = LastStep(subject.cut)
+        self._last_step = LastStep(subject.partition)
         self._correct: Tensor | None = None
         self._given: dict[str, Any] = {}
         self._spent = 0.0
-        self._cost = {"cheap": 0.0, "guard": 0.0, "dear": 0.0, "step": 0.0}
+        self._cost = {"per-epoch": 0.0, "guard": 0.0, "expensive": 0.0, "step": 0.0}
         self._independent: bool | None = None
         self._init: dict[str, Tensor] = {}
         self._began = time.monotonic()
@@ -163,14 +163,14 @@ class Scope:
         if self._writer is not None:
             self._writer.create(self._header)
         self._began = time.monotonic()
-        self._measure(dear=True, last=False)
-        # The first look is the user's to pay whatever the budget: it is what the rest is planned by.
+        self._measure(expensive=True, last=False)
+        # The budget does not hold for the first observation: the rest is planned by its cost.
         self._spent = 0.0
         self._began = time.monotonic()
         return self
 
     def step(self, decay: float = 0.0) -> None:
-        """Say that the optimiser took a step; the last one before an expensive look shows whether steps go down.
+        """Say that the optimiser took a step; the last one before the expensive set shows whether steps go down.
 
         The weights of the blocks are copied, as the budget allows.
 
@@ -201,18 +201,18 @@ class Scope:
         self._given = {"test_accuracy": accuracy, "train_loss": train_loss, "lr": lr}
         if self._epoch % self._every:
             return
-        if not self._affordable("cheap"):
+        if not self._affordable("per-epoch"):
             self.skipped.append(self._epoch)
             self._add(self._passed_over())
             return
-        dear = self._epoch in EXPENSIVE_EPOCHS and self._affordable("cheap", "guard", "dear")
-        self._measure(dear, last=False)
+        expensive = self._epoch in EXPENSIVE_EPOCHS and self._affordable("per-epoch", "guard", "expensive")
+        self._measure(expensive, last=False)
         if self.stopped is not None:
             raise Stopped(self.stopped.message)
 
     @property
     def overhead(self) -> float:
-        """Share of the time since the start that went into measuring, the first look not counted."""
+        """Share of the time since the start that went into measuring, the first observation not counted."""
         elapsed = time.monotonic() - self._began
         return self._spent / elapsed if elapsed > 0 else 0.0
 
@@ -236,17 +236,17 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         if kind is None or issubclass(kind, Stopped):
-            self._last_look()
+            self._last_observation()
         self._finish(kind, error)
         return kind is not None and issubclass(kind, Stopped)
 
-    def _last_look(self) -> None:
+    def _last_observation(self) -> None:
         """The epoch that is judged is always measured in full, whatever the budget."""
         measured = bool(self._epochs) and self._epochs[-1].epoch == self._epoch
         probed = any(row.epoch == self._epoch and row.fidelity is not None for row in self._probes)
         if not measured:
             self.skipped = [epoch for epoch in self.skipped if epoch != self._epoch]
-            self._measure(dear=True, last=True)
+            self._measure(expensive=True, last=True)
         elif not probed:
             self._expensive(last=True)
 
@@ -287,18 +287,18 @@ class Scope:
         fields = ("epoch row", *(name for probe in expensive_probes() for name in probe.fields))
         return ProbeRow(epoch=self._epoch, step=self._step, not_measured=dict.fromkeys(fields, why))
 
-    def _affordable(self, *looks: str) -> bool:
+    def _affordable(self, *sets: str) -> bool:
         elapsed = time.monotonic() - self._began
-        cost = sum(self._cost[name] for name in looks)
+        cost = sum(self._cost[name] for name in sets)
         return self._spent + cost <= self._budget * (elapsed + cost)
 
-    def _measure(self, dear: bool, last: bool) -> None:
+    def _measure(self, expensive: bool, last: bool) -> None:
         began = time.monotonic()
         subject = self._subject
         with restoring(subject.model):
-            snapshot = subject.snapshot(self._init, self._epoch, self._step, dear=False)
-            if dear or self._independent is None:
-                # Costs more than the per-epoch set, so not at every look; yet now and then, for a branch that starts
+            snapshot = subject.snapshot(self._init, self._epoch, self._step, expensive=False)
+            if expensive or self._independent is None:
+                # Costs more than the per-epoch set, so not every time, but now and then, for a branch that starts
                 # at zero hides what it mixes.
                 self._independent = samples_are_independent(snapshot)
                 self._spend("guard", began)
@@ -313,11 +313,11 @@ class Scope:
                 given["test_accuracy"] = float(self._correct.double().mean())
             loss = float(snapshot.observation.loss.double().mean())
             row = epoch_row(subject, observed, self._init, self._epoch, step=self._step, test_loss=loss, **given)
-            self._spend("cheap", began)
+            self._spend("per-epoch", began)
             if self._epoch == 0:
                 require_true_reference(snapshot, observed)
         self._add(row)
-        if dear and finite:
+        if expensive and finite:
             self._expensive(last)
 
     def _expensive(self, last: bool) -> None:
@@ -326,14 +326,14 @@ class Scope:
             snapshot = self._subject.snapshot(self._init, self._epoch, self._step)
             snapshot = replace(snapshot, update=self._last_step.update())
             row = expensive_row(self._subject, snapshot, self._redraws, self._directions, keep_draws=last)
-        self._spend("dear", began)
+        self._spend("expensive", began)
         self._add(row)
 
-    def _spend(self, look: str, began: float) -> None:
+    def _spend(self, measured: str, began: float) -> None:
         taken = time.monotonic() - began
         self._spent += taken
-        # What a look has cost at most is what the next one is taken to cost.
-        self._cost[look] = max(self._cost[look], taken)
+        # The next one is expected to cost as much as the most expensive so far.
+        self._cost[measured] = max(self._cost[measured], taken)
 
     def _diverged(self) -> bool:
         rows = self._epochs[-1:]

@@ -82,7 +82,7 @@ class Reproduced:
 
     Args:
         audit: The verdicts, protocol ``standard``.
-        files: What was written beside the logs.
+        files: What was written besides the logs.
         warnings: Which series a figure lacks, and why.
     """
 

@@ -136,7 +136,7 @@ def _is_shape_only(source: Source, part: ast.AST) -> bool:
 
 
 def _float64_functions(source: Source) -> set[ast.AST]:
-    """The functions (and the module) that compute in float64, are handed float64, or have it as default."""
+    """The functions (and the module) that compute in float64, get float64, or have it as default."""
     functions: set[ast.AST] = set()
     names: set[str] = set()
     for node in (node for node in source.nodes if _is_float64(source, node)):

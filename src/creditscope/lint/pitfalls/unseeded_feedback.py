@@ -26,10 +26,10 @@ PITFALL = Pitfall(
     code="CS009",
     title="feedback drawn without a seed",
     why=(
-        "Feedback from the global stream depends on everything drawn before it: another layer, another worker count or "
-        "another import, and the run has other feedback. Such a run cannot be repeated, nor its null be drawn apart."
+        "Feedback from the global generator depends on everything drawn before it: with another layer, worker count or "
+        "import the run has other feedback. Such a run cannot be repeated, and its null cannot be drawn separately."
     ),
-    fix="pass `generator=torch.Generator().manual_seed(seed)` to the draw: one named stream for the feedback alone",
+    fix="pass `generator=torch.Generator().manual_seed(seed)` to the draw: one generator for the feedback alone",
     wrong=(
         "import torch\n\nclass Feedback:\n    def __init__(self, classes, width):\n"
         "        self.B = torch.randn(classes, width)"

@@ -70,7 +70,7 @@ def ridge_weights(x: Tensor, target: Tensor, strength: Tensor, gram: Tensor | No
 
 
 def _solve(factor: Tensor, target: Tensor) -> Tensor:
-    """As ``cholesky_solve``, which on a GPU waits until all is done there, whoever asked for it."""
+    """As ``cholesky_solve``, which on a GPU waits until all work there is done, also that of others."""
     half: Tensor = torch.linalg.solve_triangular(factor, target, upper=False)
     whole: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
     return whole
@@ -82,9 +82,9 @@ def _gram(x: Tensor) -> Tensor:
 
 
 def _standardise(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """By the first set's mean and spread; a feature that does not vary there says nothing and becomes 0."""
+    """By the first set's mean and standard deviation; a feature that does not vary there says nothing and becomes 0."""
     mean, sd = x.mean(dim=-2, keepdim=True), x.std(dim=-2, keepdim=True)
-    # A constant feature's spread is rounding of its size, never information.
+    # The standard deviation of a constant feature is rounding error of its size, not information.
     varies = sd > 1e-12 * x.abs().amax(dim=-2, keepdim=True)
     scale = torch.where(varies, 1 / torch.where(varies, sd, 1.0), 0.0)
     return (x - mean) * scale, (other - mean) * scale

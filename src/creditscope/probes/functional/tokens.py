@@ -1,4 +1,4 @@
-"""Token streams: tokens that cannot reach the loss, and moving a state so that its view moves."""
+"""Token sequences: tokens that cannot reach the loss, and moving a state so that its view moves."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ def live_tokens(g: Tensor) -> Tensor:
     No value decides a branch, so it can be mapped over runs.
 
     Args:
-        g: Reference of a token stream, shape (n, tokens, d).
+        g: Reference of a token sequence, shape (n, tokens, d).
     """
     live = (g != 0).any(dim=2).any(dim=0)
     return live | ~live.any()
@@ -20,10 +20,10 @@ def keep_live(signal: Tensor, g: Tensor) -> Tensor:
     """The signal with zeros at every token whose reference is zero for all samples.
 
     A zero entry adds neither to an inner product nor to a norm: those tokens are left out of every cosine. States
-    that are no token stream, and states where no token is live, come back as they are.
+    that are no token sequence, and states where no token is live, come back as they are.
 
     Args:
-        signal: Credit, shape (n, tokens, d) for a token stream.
+        signal: Credit, shape (n, tokens, d) for a token sequence.
         g: Reference of the same state.
     """
     if g.ndim != 3:
@@ -37,7 +37,7 @@ def keep_live(signal: Tensor, g: Tensor) -> Tensor:
 def lift(vectors: Tensor, shape: tuple[int, ...], view: str) -> Tensor:
     """The change of a state that moves its view by the given vectors.
 
-    ``flat`` and ``all`` move every entry, ``cls`` the first token alone, ``mean`` every token alike.
+    ``flat`` and ``all`` move every entry, ``cls`` the first token alone, ``mean`` every token by the same vector.
 
     Args:
         vectors: Shape (n, d) in the view.

@@ -35,7 +35,7 @@ class DriftCheck(ProbeCheck):
 
     def measure(self, facts: RunFacts, row: ProbeRow) -> Evidence:
         """s/(s + 1/128) at the middle state."""
-        assert row.drift is not None  # ``rows`` hands over only rows that hold it
+        assert row.drift is not None  # ``rows`` gives only rows that hold it
         value = finite(DRIFT.at(row, facts.units))
         if value is None:
             return Evidence.missing("the drift is not finite")

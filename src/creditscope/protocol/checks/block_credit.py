@@ -49,7 +49,7 @@ def last_probe(run: RunLog) -> ProbeRow | None:
 
 
 def epoch_row(run: RunLog, probe: ProbeRow | None) -> EpochRow | None:
-    """The epoch row beside a probe, for the status of its cosines."""
+    """The epoch row of a probe's epoch, for the status of its cosines."""
     if probe is None:
         return run.last
     return next((row for row in run.epochs if row.epoch == probe.epoch), None)
@@ -61,7 +61,7 @@ def read_blocks(facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -
     Args:
         facts: The run.
         probe: Its null.
-        row: The epoch row beside it.
+        row: The epoch row of the same epoch.
     """
     blocks = [block for block in range(1, facts.blocks) if facts.trains(block)]
     return [_read_block(facts, block, probe, row) for block in blocks]

@@ -60,11 +60,11 @@ class Depth(Check):
     title = "Depth"
     question = "Do the trained blocks beat the same net with its blocks frozen?"
     healthy = (
-        "Each line is a run's accuracy less that of its twin whose blocks stay as they were drawn. Below the "
+        "Each line is a run's accuracy less that of its frozen twin, in which the blocks stay as drawn. Below the "
         "margin the blocks add nothing that the embedding and the readout would not reach alone."
     )
     advice = (
-        "Report the frozen twin beside the accuracy. If the twin is as good, the claim is about a shallow net: "
+        "Report the frozen twin with the accuracy. If the twin is as good, the claim is about a shallow net: "
         "say so, or find the block that destroys what the embedding gives."
     )
     plot = CheckPlot(("margin", "accuracy"), lines=("margin",), baselines=True)
@@ -117,7 +117,7 @@ class Depth(Check):
                     ", ".join(f"{other['method']} {_fraction(other['accuracy'])}" for other in others) or "–",
                 )
             )
-        columns = ("method", "accuracy", "compared with", "its accuracy", "matched", "beside it")
+        columns = ("method", "accuracy", "compared with", "its accuracy", "matched", "related")
         return Table(columns, tuple(rows), title="What each was compared with")
 
     @abstractmethod
@@ -225,9 +225,9 @@ def _margins(cell: Cell) -> Margins:
         if unfinished:
             notes.append(f"unfinished, not compared: {listed(unfinished)}")
     else:
-        cut = [run.name for run in runs if not run.finished]
-        if cut:
-            notes.append(f"unfinished, judged at the last logged epoch: {listed(cut)}")
+        ended_early = [run.name for run in runs if not run.finished]
+        if ended_early:
+            notes.append(f"unfinished, judged at the last logged epoch: {listed(ended_early)}")
     claims = tuple((run, accuracy) for run in runs if (accuracy := accuracy_of(run)) is not None)
     silent = [run.name for run in runs if accuracy_of(run) is None]
     if silent:
@@ -299,7 +299,7 @@ def _use(run: RunLog, common: list[int], pairs: bool) -> bool:
 
 def _baseline(cell: Cell) -> dict[str, Any]:
     assert cell.baseline is not None
-    beside = cell.related
+    related = cell.related
     return {
         "method": cell.baseline.method,
         "accuracy": cell.baseline.mean,
@@ -310,7 +310,7 @@ def _baseline(cell: Cell) -> dict[str, Any]:
         "effectively_linear": effectively_linear(cell.baseline.runs),
         "beside": [
             {"method": runs[0].spec.method, "accuracy": mean_accuracy(runs), "seeds": [run.spec.seed for run in runs]}
-            for runs in (beside.bp_frozen, beside.readout)
+            for runs in (related.bp_frozen, related.readout)
             if runs
         ],
     }

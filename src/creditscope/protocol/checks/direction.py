@@ -134,7 +134,7 @@ class Direction(Check):
         return Reading(probe.epoch if probe is not None else None, blocks, self._history(run, facts, probe, blocks))
 
     def put_away(self, reading: Reading, spill: Spill) -> Reading:
-        """The reading with the redraws, which only a test over seeds needs again, on a spill."""
+        """The reading with its redraws on a spill: only a test over seeds needs them again."""
         return replace(
             reading,
             blocks=[
@@ -216,15 +216,15 @@ class Direction(Check):
         if ruling is Ruling.NOT_MEASURED:
             return "; ".join(evidence.notes)
         good = [t for t in judged if t.p is not None and t.p < LEVEL and (t.cosine or -1.0) >= self.threshold]
-        words = {
+        heads = {
             Ruling.PASSES: f"every deep block has p < {LEVEL:g} and cosine ≥ {number(self.threshold)}",
             Ruling.FIRES: f"no deep block has p < {LEVEL:g} (Holm) and cosine ≥ {number(self.threshold)}",
         }
         held = f"only {_blocks(good)} clearly" if good else "no block clearly"
-        head = words.get(ruling, f"{held} with p < {LEVEL:g} and cosine ≥ {number(self.threshold)}")
+        head = heads.get(ruling, f"{held} with p < {LEVEL:g} and cosine ≥ {number(self.threshold)}")
         exact = [test for test in tests if test.standing == "exact"]
         tail = [f"{_blocks(exact)} exact by construction, not counted"] if exact else []
-        return "; ".join([head, ", ".join(_block_words(test) for test in judged), *tail])
+        return "; ".join([head, ", ".join(_block_text(test) for test in judged), *tail])
 
     def _seed(self, run: RunLog, reading: Reading) -> SeedOutcome:
         evidence = self._evidence(self._test([reading.blocks]))
@@ -296,7 +296,7 @@ def _blocks(tests: list[BlockTest]) -> str:
     return ("block " if len(tests) == 1 else "blocks ") + listed(test.block for test in tests)
 
 
-def _block_words(test: BlockTest) -> str:
+def _block_text(test: BlockTest) -> str:
     if test.cosine is None or test.p is None:
         return f"block {test.block}: {test.why}"
     skips = (

@@ -34,12 +34,12 @@ class FidelityCheck(ProbeCheck):
         "reference is good enough to judge by."
     )
     advice = "Measure the reference again in float64; cosines taken in this precision cannot be used."
-    settled_by = "probe the last checkpoint in float64 beside the run's dtype"
+    settled_by = "probe the last checkpoint in float64 and in the run's dtype"
     plot = CheckPlot(("fidelity", "clamp"), "layers", lines=("fidelity",))
 
     def measure(self, facts: RunFacts, row: ProbeRow) -> Evidence:
         """The smallest φ over the states; a value that was not finite counts as 0."""
-        assert row.fidelity is not None  # ``rows`` hands over only rows that hold it
+        assert row.fidelity is not None  # ``rows`` gives only rows that hold it
         lost = [path for path in row.nonfinite if path.startswith("fidelity.median")]
         if lost:
             return Evidence.point(0.0, Grade.EXACT, f"the gradient is not finite in {row.fidelity.dtype} ({lost[0]})")

@@ -40,7 +40,7 @@ class _Reference(EpochCheck):
     )
     advice = (
         "Do not report a clamped cosine here. Give the unclamped one with its fidelity, and find out why the "
-        "gradient vanished: most often the stream grew in front of a terminal LayerNorm."
+        "gradient vanished: most often the residual stream grew in front of a terminal LayerNorm."
     )
 
 

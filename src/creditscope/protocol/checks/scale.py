@@ -26,10 +26,10 @@ class Scale(EpochCheck):
     threshold = 50.0
     allowed = (0.0, math.inf)
     title = "Scale"
-    question = "Does any block blow the residual stream up?"
+    question = "Does any block blow up the residual stream?"
     healthy = (
-        "Healthy blocks hand on a stream of about the size they got: growth stays near 1. A line that climbs past"
-        " the threshold means that one block drowns all that came before it."
+        "Healthy blocks pass on a residual stream of about the size they got: growth stays near 1. A line that climbs "
+        "past the threshold means that one block drowns all that came before it."
     )
     advice = (
         "Keep the stream small before you read any cosine: a penalty on the residual branch, a smaller step, or a"
@@ -45,7 +45,7 @@ class Scale(EpochCheck):
         if (growth := GROWTH.read(row, facts.units)) is not None:
             return _from_growth(growth)
         if (hidden := HIDDEN.read(row, facts.units)) is None:
-            return Evidence.missing("no norm of the stream is logged")
+            return Evidence.missing("no norm of the residual stream is logged")
         return self._from_states(facts, [finite(value) for value in hidden])
 
     def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
