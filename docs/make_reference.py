@@ -128,7 +128,7 @@ def _name(annotation: Any) -> str:
 def api_page() -> str:
     """The public names, for autodoc."""
     parts = []
-    for name in sorted(creditscope.__all__, key=str.lower):
+    for name in sorted(set(creditscope.__all__) - {"__version__"}, key=str.lower):
         thing = getattr(creditscope, name)
         where = f"{thing.__module__}.{thing.__qualname__}"
         directive = "autofunction" if inspect.isfunction(thing) else "autoclass"

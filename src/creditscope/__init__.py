@@ -8,14 +8,17 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; at run time each name comes when it is asked for
+    from creditscope.blocks import Batch as Batch
     from creditscope.blocks import Blocks as Blocks
     from creditscope.blocks import CreditRule as CreditRule
     from creditscope.blocks import FeedbackInit as FeedbackInit
     from creditscope.blocks import FeedbackRule as FeedbackRule
     from creditscope.blocks import Step as Step
+    from creditscope.blocks import Task as Task
     from creditscope.data import Dataset as Dataset
     from creditscope.data import load_data as load_data
-    from creditscope.data import make_dataset as make_dataset
+    from creditscope.data.dataset import Splits as Splits
+    from creditscope.data.dataset import make_dataset as make_dataset
     from creditscope.errors import CreditscopeError as CreditscopeError
     from creditscope.execution.local import train as train
     from creditscope.execution.remeasure import probe_checkpoint as probe_checkpoint
@@ -25,7 +28,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each name c
     from creditscope.plans.specs import specs as specs
     from creditscope.protocol.audit import Audit as Audit
     from creditscope.protocol.audit import audit as audit
+    from creditscope.protocol.cells import Cell as Cell
     from creditscope.protocol.check import Check as Check
+    from creditscope.protocol.check import Outcome as Outcome
     from creditscope.protocol.checks.point import EpochCheck as EpochCheck
     from creditscope.protocol.checks.point import ProbeCheck as ProbeCheck
     from creditscope.protocol.evidence import Evidence as Evidence
@@ -50,8 +55,10 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each name c
 
 _PUBLIC = {
     "Audit": "creditscope.protocol.audit",
+    "Batch": "creditscope.blocks",
     "BlockRule": "creditscope.rules.block_rule",
     "Blocks": "creditscope.blocks",
+    "Cell": "creditscope.protocol.cells",
     "Check": "creditscope.protocol.check",
     "CreditRule": "creditscope.blocks",
     "CreditscopeError": "creditscope.errors",
@@ -62,12 +69,15 @@ _PUBLIC = {
     "FeedbackRule": "creditscope.blocks",
     "Grade": "creditscope.protocol.evidence",
     "Monitor": "creditscope.protocol.monitor",
+    "Outcome": "creditscope.protocol.check",
     "ProbeCheck": "creditscope.protocol.checks.point",
     "Protocol": "creditscope.protocol.presets",
     "RunLog": "creditscope.records",
     "RunSpec": "creditscope.records",
     "Sketch": "creditscope.records",
+    "Splits": "creditscope.data.dataset",
     "Step": "creditscope.blocks",
+    "Task": "creditscope.blocks",
     "audit": "creditscope.protocol.audit",
     "audit_model": "creditscope.scope.audit_model",
     "backward_credit": "creditscope.scope.credit",
@@ -77,7 +87,7 @@ _PUBLIC = {
     "load_data": "creditscope.data",
     "load_logs": "creditscope.records.load",
     "log_to": "creditscope.integrations.sink",
-    "make_dataset": "creditscope.data",
+    "make_dataset": "creditscope.data.dataset",
     "probe_checkpoint": "creditscope.execution.remeasure",
     "protocol_named": "creditscope.protocol.presets",
     "rule_credit": "creditscope.scope.credit",

@@ -204,7 +204,7 @@ def folder(tmp_path):
         (["--rules", "bp,backprp"], "unknown rule 'backprp'"),
         (["--rules", "bp,,fa"], "method '' is not of the form"),
         (["--rules", "bp@last7"], "@last7: wanted 0 to 2 blocks"),
-        (["--rules", "fa-rms"], "-rms is defined for dfa only"),
+        (["--rules", "fa-rms"], "and fa sends none; drop -rms"),
         (["--rules", "dfa+pen-1"], "the penalty must be a positive number"),
         (["--preset", "dmeo"], "unknown preset 'dmeo'; did you mean 'demo'?"),
         (["--set", "lr=nan"], "--set lr=nan: lr: Input should be a finite number"),

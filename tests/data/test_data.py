@@ -66,5 +66,5 @@ def test_unknown_names(name, message):
 
 
 def test_the_list_of_names():
-    assert DATASETS == ("fashion-mini", "fashion-mnist", "cifar10", "synthetic")
-    assert set(PUBLISHED) < set(DATASETS)
+    assert DATASETS.names() == ["fashion-mini", "fashion-mnist", "cifar10", "synthetic"]
+    assert set(PUBLISHED) < set(DATASETS.names())

@@ -74,7 +74,7 @@ def test_every_field_of_a_row_says_what_it_means():
 def test_the_api_page_holds_every_public_name():
     page = make_reference.api_page()
     assert re.findall(r"^## `creditscope\.(\w+)`$", page, flags=re.MULTILINE) == sorted(
-        creditscope.__all__, key=str.lower
+        set(creditscope.__all__) - {"__version__"}, key=str.lower
     )
 
 

@@ -24,7 +24,10 @@ def test_every_model_has_a_name():
 
 
 REFUSED = {
-    "unknown": (("resmpl", (5,), 8), "unknown model 'resmpl'; did you mean 'resmlp'?"),
+    "unknown": (
+        ("resmpl", (5,), 8),
+        "unknown model 'resmpl'; did you mean 'resmlp'? (your own: write package.module:Name)",
+    ),
     "vectors": (
         ("vit-mini", (5,), 8),
         "vit-mini wants images whose sides are multiples of 4, got shape (5,); use --set model=resmlp",

@@ -73,7 +73,8 @@ def rule_class(name: str, given: Given) -> RuleClass:
     if name in given:
         return given[name]
     if name not in RULES.names():
-        known = [*RULES.names(), *given]
+        names = [*RULES.names(), *given]
+        known = [*names, *(f"{each}-rms" for each in names if name.startswith(each))]
         raise BadInput(f"unknown rule {name!r}; {did_you_mean(name, known)} (your own: pass rules=[...])")
     return _checked(RULES.find(name))
 
