@@ -141,7 +141,7 @@ def parse_settings(pairs: list[str]) -> dict[str, str | list[str]]:
     """``key=value`` settings from the command line; ``[a,b]`` is a list.
 
     Args:
-        pairs: For example ``["width=128", "probe.dear=[0,5]"]``.
+        pairs: For example ``["width=128", "probe.epochs=[0,5]"]``.
     """
     from creditscope.errors import BadInput
 

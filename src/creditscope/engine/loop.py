@@ -238,8 +238,8 @@ class FleetLoop:
         epoch, epochs = state.epoch, self.fleet.spec.epochs or 0
         broken = _nonfinite(row)
         reason = self._write(run, row)
-        dear = not broken and is_expensive(epoch, epochs, expensive_epochs(header.spec))
-        if dear:
+        probed = not broken and is_expensive(epoch, epochs, expensive_epochs(header.spec))
+        if probed:
             self.progress.stage(self.fleet.specs, epoch, "probe")
             reason = self._write(run, self._expensive(run, state, epoch == epochs)) or reason
         if broken:
@@ -248,7 +248,7 @@ class FleetLoop:
             self._finish(run, "finished", epoch, None, row, correct)
         elif reason:
             self._finish(run, "stopped", epoch, reason, row, correct)
-        return dear
+        return probed
 
     def _expensive(self, run: int, state: FleetState, last: bool) -> ProbeRow:
         probe = self.fleet.specs[run].probe

@@ -106,7 +106,7 @@ class Processes:
         return sum(worker.job is not None for worker in self._workers.values()) < self._count
 
     def submit(self, job: FleetJob) -> None:
-        """Hand a job to an idle process, or to a new one."""
+        """Give a job to an idle process, or to a new one."""
         context = self._context
         idle = (worker for worker in self._workers.values() if worker.job is None and worker.process.poll() is None)
         worker = next(idle, None)

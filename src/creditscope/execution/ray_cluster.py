@@ -129,7 +129,7 @@ class RayFleets:
         return int(min(by_cores, there.get("GPU", 0) // self._gpus) if self._gpus else by_cores)
 
     def submit(self, job: FleetJob) -> None:
-        """Hand a job to Ray."""
+        """Give a job to Ray."""
         self._jobs[self._task.remote(job, self._remote)] = job
 
     def next_end(self) -> Ended:
