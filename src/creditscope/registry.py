@@ -74,13 +74,18 @@ def load(place: str, kind: str) -> Any:
         raise BadInput(f"{kind} {place!r}: wanted package.module:Name")
     try:
         found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except ImportError as error:
-        raise BadInput(f"{kind} {place!r}: cannot be imported ({error}); is its folder on PYTHONPATH?") from None
-    except AttributeError:
-        names = [n for n in vars(import_module(module)) if not n.startswith("_")]
-        raise BadInput(f"{kind} {place!r}: {module} has no {name}; {did_you_mean(name, names)}") from None
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        why = "is its folder on PYTHONPATH?" if f"{module}.".startswith(f"{missing}.") else "install it"
+        raise BadInput(f"{kind} {place!r}: cannot be imported (no module {missing}); {why}") from None
+    except Exception as error:  # the user's own module may raise anything
+        said = (str(error).splitlines() or [""])[0]
+        raise BadInput(f"{kind} {place!r}: cannot be imported ({type(error).__name__}: {said}); correct it") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [n for n in vars(found) if not n.startswith("_")]
+            raise BadInput(f"{kind} {place!r}: {module} has no {name}; {did_you_mean(name, known)}")
+        found = getattr(found, part)
     return found
 
 

@@ -113,7 +113,7 @@ def test_a_baseline_in_another_folder(runs, tmp_path_factory):
 def test_bad_use_raises_one_line_for_the_front_door(arguments, message):
     result = call(*arguments)
     assert isinstance(result.exception, BadInput)
-    assert message in str(result.exception)
+    assert message in result.exception.with_flags
 
 
 def test_an_unknown_protocol_or_format_is_bad_use():

@@ -40,7 +40,7 @@ def test_the_usual_subfolders_are_found(tmp_path, cifar_folder, fake_cifar, kind
 
 def test_empty_missing_and_unset_folders_say_what_to_put_where(tmp_path, monkeypatch, cifar_folder):
     monkeypatch.delenv("CREDITSCOPE_DATA", raising=False)
-    with pytest.raises(BadInput, match=r"pass --data-dir DIR .* cifar-10-batches-bin/"):
+    with pytest.raises(BadInput, match=r"pass data_dir= .* cifar-10-batches-bin/"):
         read_cifar10(None)
     with pytest.raises(BadInput, match="is not a folder; name one that holds cifar-10-batches-bin/"):
         read_cifar10(tmp_path / "nowhere")

@@ -13,7 +13,7 @@ def test_the_argument_wins_over_the_environment(tmp_path, monkeypatch):
 
 def test_an_empty_variable_counts_as_unset(monkeypatch):
     monkeypatch.setenv("CREDITSCOPE_DATA", "")
-    with pytest.raises(BadInput, match=r"cifar10 is not bundled: pass --data-dir DIR \(data_dir=\) or set"):
+    with pytest.raises(BadInput, match=r"cifar10 is not bundled: pass data_dir= or set"):
         data_folder("cifar10", None, "files")
 
 

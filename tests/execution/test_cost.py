@@ -4,10 +4,10 @@ import pytest
 import torch
 from cases.sweeps import tiny_runs
 
-from creditscope.data import load_data
 from creditscope.engine.estimate import Estimate
 from creditscope.execution import sweep as module
 from creditscope.execution.plan import Limits, survey
+from creditscope.execution.remote import RemoteContext
 
 
 def test_one_run_of_each_kind_is_timed(tmp_path, monkeypatch):
@@ -20,6 +20,6 @@ def test_one_run_of_each_kind_is_timed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "estimate", fake)
     plan = survey(tmp_path / "runs", runs, False, Limits(runs=1)).plan(threads=1)
-    seconds = module.sweep_seconds(plan, lambda spec: load_data("synthetic"), torch.device("cpu"))
+    seconds = module.sweep_seconds(plan, RemoteContext({"synthetic": "synthetic"}), torch.device("cpu"))
     assert seconds == pytest.approx(2 * 1.5 + 2 * 10.5)
     assert sorted(timed) == ["bp", "dfa"]

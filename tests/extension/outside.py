@@ -1,4 +1,4 @@
-"""An extension in one file: four credit rules that the package does not know.
+"""An extension in one file: four credit rules and a check that the package does not know.
 
 ``creditscope train --rules extension.outside:KolenPollack,...`` or ``cs.train(specs, rules=[KolenPollack, ...])``.
 """
@@ -11,6 +11,8 @@ from torch.func import vjp
 
 from creditscope.blocks import FeedbackInit
 from creditscope.blocks.rule import CreditRule, FeedbackRule, Step
+from creditscope.protocol.checks.point import EpochCheck
+from creditscope.protocol.evidence import Evidence, Grade
 from creditscope.records import FeedbackSpec
 from creditscope.records.rule_card import Sketch
 from creditscope.rules.block_rule import BlockRule
@@ -170,3 +172,18 @@ class UniformDirect(BlockRule):
 
 
 RULES = (KolenPollack, WeightMirror, Pepita, UniformDirect)
+
+
+class FeedbackMoves(EpochCheck):
+    """A rule that says its feedback learns must show that it moved."""
+
+    name = "feedback"
+    label = "least movement of a feedback matrix"
+    threshold = 1e-4
+    settled_by = "log the movement of the feedback at the last epoch"
+
+    def measure(self, facts, row):
+        moved = row.movement.feedback if row.movement is not None else None
+        if not moved:
+            return Evidence.missing("no feedback of this rule learns")
+        return Evidence.point(min(moved.values()), Grade.EXACT)

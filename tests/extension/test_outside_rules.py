@@ -204,11 +204,16 @@ def changing(handed, attributes):
     return dataclass(frozen=True)(type("Wrong", (CreditRule,), made | attributes))
 
 
+ONES = torch.ones(3, dtype=torch.float64)
 WRONG = {
-    "an entry too many": ({"state": {"C": torch.ones(3)}}, {"learns": True}, "a state entry 'C' that the run has not"),
-    "another shape": ({"state": {"B": torch.ones(2)}}, {"learns": True}, r"of shape \(2,\), it was \(3,\)"),
-    "learning unsaid": ({"state": {"B": torch.ones(3)}}, {}, "does not say that it learns; set learns = True"),
-    "a buffer too many": ({"buffers": {"mean": torch.ones(3)}}, {}, "a buffer entry 'mean' that the run has not"),
+    "an entry too many": ({"state": {"C": ONES}}, {"learns": True}, "a state entry 'C' that the run has not"),
+    "another shape": (
+        {"state": {"B": ONES[:2]}},
+        {"learns": True},
+        "of shape .2,., it was torch.float64 of shape .3,.",
+    ),
+    "learning unsaid": ({"state": {"B": ONES}}, {}, "does not say that it learns; set learns = True"),
+    "a buffer too many": ({"buffers": {"mean": ONES}}, {}, "a buffer entry 'mean' that the run has not"),
     "trained too many": ({}, {"trained": lambda *_: {"C"}, "learns": True}, "declares 'C' trained"),
     "training unsaid": ({}, {"trained": lambda *_: {"B"}}, "does not say that it learns"),
     "no gradient": ({}, {"trained": lambda *_: {"B"}, "learns": True}, "gives no gradient for 'B'"),

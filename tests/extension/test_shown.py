@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from extension.outside import RULES, KolenPollack, Pepita, UniformDirect
+from extension.outside import RULES, FeedbackMoves, KolenPollack, Pepita, UniformDirect
 
 import creditscope as cs
 from creditscope.cli.show import _text
@@ -80,6 +80,50 @@ def test_report_and_timeline_show_them(trained, tmp_path):
     assert len(timed) == 2 * 6
 
 
+def test_its_own_check_judges_its_own_rules(trained, tmp_path):
+    protocol = cs.protocol_named("standard").with_checks(required=[FeedbackMoves()])
+    audit = cs.audit(trained, protocol=protocol)
+    said = {cell.cell.method: next(o for o in cell.outcomes if o.name == "feedback") for cell in audit.claims}
+    assert {method: str(outcome.ruling) for method, outcome in said.items()} == {
+        "bp": "not measured",
+        "kp": "passes",
+        "kp@fixed-feedback": "not measured",
+        "kp(pull=0.5)+pen0.1": "passes",
+        "pepita": "not measured",
+        "udfa-rms": "not measured",
+    }
+    assert "feedback" in [check.name for check in audit.protocol.required]
+    assert "least movement of a feedback matrix" in audit.to_text()
+    page = cs.write_report(trained, tmp_path / "report.html", protocol=protocol).read_text(encoding="utf-8")
+    assert "least movement of a feedback matrix" in page
+
+
+MODELS = """
+from torch import nn
+from creditscope.data import synthetic
+from creditscope.models.resmlp import ResMLP
+
+def Tall(shape, classes, width, depth, terminal_ln):
+    return ResMLP(shape, classes, width=2 * width, depth=depth, terminal_ln=terminal_ln)
+
+def half(folder):
+    return synthetic(n_train=400, n_test=100)
+"""
+
+
+def test_models_and_data_sets_of_ones_own_come_by_their_place(tmp_path):
+    (tmp_path / "mine.py").write_text(MODELS)
+    out = tmp_path / "runs"
+    given = ["--model", "mine:Tall", "--data", "mine:half", "--rules", "bp,dfa@frozen", "--seeds", "1"]
+    run("train", *given, *SETTINGS, "--out", str(out), path=[tmp_path])
+    logs = cs.load_logs(out).logs
+    assert {(log.spec.model, log.spec.data.n_train) for log in logs} == {("mine.Tall", 400)}
+    assert all(log.finished for log in logs)
+    refused = run("train", "--model", "mine:Short", "--dry-run", path=[tmp_path], check=False)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "mine has no Short" in refused.stderr
+
+
 def run(*arguments, path=(), check=True):
     places = os.pathsep.join([*map(str, path), str(TESTS), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": places, "OMP_NUM_THREADS": "1"}
@@ -99,7 +143,7 @@ def test_the_command_line_takes_a_rule_by_its_place_and_then_by_its_name(tmp_pat
     unknown = run("probe", str(checkpoint), check=False)
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     assert "unknown rule 'kp'" in unknown.stderr
-    assert "measured" in run("probe", str(checkpoint), "--rule", "extension.outside:KolenPollack").stdout
+    assert "measured" in run("probe", str(checkpoint), "--rules", "extension.outside:KolenPollack").stdout
     refused = run("train", "--rules", "extension.outside:Pepita+pen0.1", "--dry-run", check=False)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "a penalty on the branches does not apply to pepita; drop +pen" in refused.stderr

@@ -75,6 +75,6 @@ def test_bad_use_is_one_line(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     result = invoke(*arguments)
     assert isinstance(result.exception, BadInput)
-    assert message in str(result.exception)
+    assert message in result.exception.with_flags
     assert "\n" not in str(result.exception)
     assert list(tmp_path.iterdir()) == []

@@ -115,11 +115,11 @@ def test_a_log_without_epochs_is_named_in_the_error():
     ("request_", "message"),
     [
         (("heros", "x.pdf", "two", "published"), "no figure is called 'heros'; did you mean 'hero'\\?"),
-        (("hero", "x.doc", "two", "published"), "--out must end in one of .pdf, .png, .svg, got '.doc'"),
+        (("hero", "x.doc", "two", "published"), "out= must end in one of .pdf, .png, .svg, got '.doc'"),
         (("hero", "x", "two", "published"), "got 'no suffix'"),
-        (("hero", "x.pdf", "three", "published"), "--width wants one or two, got 'three'"),
-        (("hero", "x.pdf", "two", "here"), "--index wants published or acts, got 'here'"),
-        (("snapshot", "x.pdf", "two", "acts"), "--index is an option of hero only"),
+        (("hero", "x.pdf", "three", "published"), "width= wants one or two, got 'three'"),
+        (("hero", "x.pdf", "two", "here"), "index= wants published or acts, got 'here'"),
+        (("snapshot", "x.pdf", "two", "acts"), "index= is an option of hero only"),
         (("hero", "nowhere/x.pdf", "two", "published"), "there is no folder 'nowhere'"),
     ],
 )

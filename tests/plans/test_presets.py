@@ -75,7 +75,7 @@ def test_methods_parse():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"methods": ["dfa-rsm"]}, r"did you mean 'dfa'"),
+        ({"methods": ["dfa-rsm"]}, r"did you mean 'dfa-rms'"),
         ({"methods": ["bp@last9"]}, "run bp@last9 cannot be set up: .*wanted 0 to 4 blocks"),
         ({"changes": {"lr": "nan"}}, r"changes\['lr'\]='nan': lr: Input should be a finite number"),
         ({"changes": {"lr": float("inf")}}, "finite number"),

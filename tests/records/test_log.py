@@ -226,7 +226,9 @@ def test_create_never_touches_an_existing_file(path):
     path.write_bytes(b"precious")
     with pytest.raises(CannotWrite) as caught:
         LogWriter(path).create(header())
-    assert str(caught.value) == f"{path.name} exists; pass --resume to go on with it, or choose another --out"
+    wanted = f"{path.name} exists; pass {{}} to go on with it, or choose another {{}}"
+    assert str(caught.value) == wanted.format("resume=True", "out=")
+    assert caught.value.with_flags == wanted.format("--resume", "--out")
     assert path.read_bytes() == b"precious"
     assert os.listdir(path.parent) == [path.name]
 
@@ -240,7 +242,7 @@ def test_create_loses_a_race_without_harm(path, monkeypatch):
         real(handle)
 
     monkeypatch.setattr(log_module.os, "fsync", other_writer)
-    with pytest.raises(CannotWrite, match=r"exists; pass --resume"):
+    with pytest.raises(CannotWrite, match=r"exists; pass resume=True"):
         LogWriter(path).create(header())
     assert path.read_bytes() == b"the other's"
     assert os.listdir(path.parent) == [path.name]
@@ -254,7 +256,7 @@ def test_create_on_a_file_system_without_hard_links(path, monkeypatch, taken):
     monkeypatch.setattr(log_module.os, "link", no_links)
     if taken:
         path.write_bytes(b"precious")
-        with pytest.raises(CannotWrite, match=r"exists; pass --resume"):
+        with pytest.raises(CannotWrite, match=r"exists; pass resume=True"):
             LogWriter(path).create(header())
         assert path.read_bytes() == b"precious"
     else:
@@ -277,7 +279,7 @@ def test_a_failed_atomic_write_leaves_the_old_file_and_no_scraps(path, monkeypat
     monkeypatch.setattr(log_module.os, "fsync", full)
     with pytest.raises(CannotWrite) as caught:
         write_atomic(path, b"new")
-    assert str(caught.value) == (
+    assert caught.value.with_flags == (
         f"cannot write {path.name}: No space left on device; free space or choose another --out, then pass --resume "
         "(what was written before is kept)"
     )
@@ -318,7 +320,7 @@ def test_a_row_that_no_longer_fits_leaves_the_earlier_rows_intact(path):
     path.write_bytes(lines_of(header(), epoch(0)))
     script = FILL_THE_DISK.format(tests=str(Path(__file__).parents[1]), path=str(path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"cannot write {path.name}: File too large; free space or choose another --out")
+    assert done.stdout.startswith(f"cannot write {path.name}: File too large; free space or choose another out=")
     log = RunLog.read(path)
     assert log.epochs == (epoch(0), epoch(2))
     assert log.problems == ()

@@ -43,8 +43,8 @@ REFUSED = {
     "dfa(a=1)": "rule dfa has no option 'a'; it has none",
     "outside(decy=1)": "rule outside has no option 'decy'; did you mean 'decay'",
     "outside(decay=fast)": "option decay of rule outside: wanted a number, got 'fast'",
-    "outside(steps=1.5)": "option steps of rule outside: wanted a whole number, got 1.5",
-    "outside(mirror=2)": "option mirror of rule outside: wanted true or false, got 2",
+    "outside(steps=1.5)": "option steps of rule outside: wanted a whole number, got '1.5'",
+    "outside(mirror=2)": "option mirror of rule outside: wanted true or false, got '2'",
 }
 
 

@@ -30,7 +30,7 @@ Thresholds = Annotated[
 ]
 OwnRules = Annotated[
     list[str] | None,
-    typer.Option(metavar="package.module:Name", help="A credit rule of your own that the runs name; repeat for more."),
+    typer.Option("--rules", metavar="package.module:Name", help="A credit rule of your own; repeat for more."),
 ]
 Assumed = Annotated[
     list[str] | None,

@@ -21,9 +21,13 @@ def probe(
         int | None, typer.Option(min=0, help="Redraws of the feedback null; default: the run's.")
     ] = None,
     directions: Annotated[int | None, typer.Option(min=0, help="Directions of ρ; default: the run's.")] = None,
-    rule: OwnRules = None,
+    rules: OwnRules = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="package.module:Name", help="What built its model, where that is your own.")
+    ] = None,
 ) -> None:
     """Measure the expensive set of a checkpoint (nulls, ρ, nudge, fidelity, ...) and append the row to its log."""
+    from creditscope.engine.start import own_model
     from creditscope.execution.remeasure import probe_checkpoint
 
     row = probe_checkpoint(
@@ -33,7 +37,8 @@ def probe(
         device=device,
         redraws=redraws,
         directions=directions,
-        rules=rule or (),
+        rules=rules or (),
+        model=own_model(model)[1] if model is not None else None,
     )
     measured = [name for name in type(row).model_fields if getattr(row, name) and name not in _NO_PROBE]
     typer.echo(f"epoch {row.epoch}: measured {', '.join(measured)}; appended to {checkpoint.stem}.jsonl")

@@ -38,7 +38,7 @@ def sweep(
         float | None, typer.Option(min=0, help="With --on ray: GPUs a fleet asks for; default: 1 if there are any.")
     ] = None,
     retries: Annotated[int, typer.Option(min=0, help="With --on ray: how often a lost fleet is run again.")] = 3,
-    rule: OwnRules = None,
+    rules: OwnRules = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs that --out already holds.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
@@ -59,8 +59,8 @@ def sweep(
     if on == "local" and (address or store or scratch):
         raise BadInput("--address, --store and --scratch go with --on ray; add it, or drop them")
     where = pick_device(device if on == "local" else "cpu")
-    asked = sweep_runs(spec, data_dir, rule or ())
-    given = given_rules(rule or ())
+    asked = sweep_runs(spec, data_dir, rules or ())
+    given = given_rules(rules or ())
 
     def show(plan: "Plan") -> None:
         largest = max((fleet_bytes(job.specs, where.type, given) for job in plan.jobs), default=0)

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from creditscope.errors import BadFile, BadInput
+from creditscope.errors import BadFile, BadInput, argument
 
 ENVIRONMENT = "CREDITSCOPE_DATA"
 
@@ -21,8 +21,9 @@ def data_folder(name: str, data_dir: Path | None, wanted: str) -> Path:
         value = os.environ.get(ENVIRONMENT, "")
         if not value:
             raise BadInput(
-                f"{name} is not bundled: pass --data-dir DIR (data_dir=) or set {ENVIRONMENT} to a folder that holds "
-                f"{wanted}; 'fashion-mini' needs no files"
+                f"{name} is not bundled: pass ",
+                argument("data_dir"),
+                f" or set {ENVIRONMENT} to a folder that holds {wanted}; 'fashion-mini' needs no files",
             )
         data_dir, origin = Path(value), ENVIRONMENT
     if not os.path.isdir(data_dir):

@@ -30,7 +30,18 @@ _CHECKSUM = "sha256"
 _EPOCH_DIGITS = 12
 # Files that are written side by side: checksums and disks both take their time.
 _WRITERS = 4
-_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 def checkpoint_path(folder: Path, run_id: str) -> Path:

@@ -5,8 +5,7 @@ mapped by one ``vmap``; λ, learning rates, masks and seeds differ freely inside
 from each run's own seed. Alone and in company its parameters agree over 20 steps to 1e-4 in float32 (relative).
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -20,10 +19,11 @@ from creditscope.blocks import Batch, Blocks, Moment, RuleState, Snapshot, Step,
 from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
+from creditscope.engine.claims import check_claims, explained
 from creditscope.engine.cuda_streams import Lanes, Streams
 from creditscope.engine.draws import Draws
 from creditscope.engine.graph import Recorded, records
-from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order
+from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order, one_answer
 from creditscope.engine.movement import FleetMovement
 from creditscope.engine.noise import FleetNoise, one_draw
 from creditscope.engine.optim import FleetAdamW, Stack, last_update
@@ -34,6 +34,7 @@ from creditscope.engine.step import (
     Sent,
     cross_entropy,
     dtype_of,
+    precision,
     schedule_factor,
     take_step,
     trained_parameters,
@@ -41,7 +42,8 @@ from creditscope.engine.step import (
     with_numbers,
 )
 from creditscope.engine.traced import Traced
-from creditscope.probes.per_epoch import SampleNumbers, Summary, sample_numbers, summarise, without_credit
+from creditscope.errors import BadInput
+from creditscope.probes.per_epoch import SampleNumbers, Summary, joined, sample_numbers, summarise, without_credit
 from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
@@ -82,7 +84,7 @@ class Fleet:
         self.dtype = dtype_of(self.spec)
         self.draws = Draws(self.specs, self.data, fused)
         model = seeded_model(factory, self.spec, data).to(device, self.dtype)
-        few = self._inputs(self.data.x_train[:2])
+        few = self.inputs(self.data.x_train[:2])
         self.task = Task.of(Blocks.of(model), cross_entropy, few)
         refuse_other_depth(self.task, self.spec)
         self.parts = self.task.blocks.parts(few)
@@ -110,6 +112,8 @@ class Fleet:
         self._summarise: Recorded[Summary] = Recorded(device)
         self._move: Recorded[tuple[Tensor, tuple[Tensor, ...]]] = Recorded(device)
         self.streams = Streams(device)
+        with torch.no_grad():
+            check_claims(self)
         self.streams.wait()
 
     @property
@@ -181,13 +185,17 @@ class Fleet:
 
     def step(self) -> None:
         """One optimiser step of every run."""
-        moment = Moment(self._steps, self.steps_per_epoch, self.spec.epochs or 0)
-        phases = tuple(group.rule.phase(moment) for group in self.groups)
+        moment = self.moment(self._steps)
+        phases = tuple(one_answer(group.rules, "phase", lambda rule: rule.phase(moment)) for group in self.groups)
         train = self._train.setdefault(phases, Recorded(self.device))
         self._steps += 1
         self.noise.draw()
-        with self._precision(), torch.no_grad():
+        with precision(self.spec), torch.no_grad():
             train(partial(self._step, phases), self._live)
+
+    def moment(self, step: int) -> Moment:
+        """A step of the training, counted from 0; after the last one, the last."""
+        return Moment(min(step, max(0, self.planned_steps - 1)), self.steps_per_epoch, self.spec.epochs or 0)
 
     def _live(self) -> list[Tensor]:
         return [*tree_leaves(self.state), *self.optimiser.tensors, self.loss_sum, self.draws.at]
@@ -212,16 +220,24 @@ class Fleet:
             phase: Which kind of step.
 
         Returns:
-            Update signals by (name, first run of the segment), as the optimiser takes them.
+            Update signals by (name, first run of the segment).
         """
         group = self.groups[at]
         runs = group.runs
-        if (at, phase) not in self._credit:
+        first = (at, phase) not in self._credit
+        if first:
             mapped = partial(_mapped, group, self.task, phase)
             self._credit[at, phase] = Traced(mapped, compiled=self.fused) if self.traced else mapped
         own, noise = {name: b[runs] for name, b in self.buffers.items()}, self.noise.of(at)
         sent = Sent(self._params(runs), group.state, own, group.numbers, noise, x[runs], y[runs])
-        step = self._credit[at, phase](sent)
+        held = [*group.state.values(), *self.params.values()]
+        versions = [tensor._version for tensor in held] if first else []
+        try:
+            step = self._credit[at, phase](sent)
+        except RuntimeError as error:
+            raise explained(group.rule, error) from error
+        if first and versions != [tensor._version for tensor in held]:
+            raise BadInput(f"rule {group.rule.name} changes state or parameters in place; return new values instead")
         self.loss_sum[runs].add_(step.loss.mean(1))
         for name, value in step.state.items():
             group.state[name].copy_(value)
@@ -236,7 +252,7 @@ class Fleet:
 
     def evaluate(self) -> Scores:
         """Loss, accuracy and per-image correctness of every run on the test split."""
-        with self._precision(), torch.no_grad():
+        with precision(self.spec), torch.no_grad():
             return self._evaluate(self._scores)
 
     def _scores(self) -> Scores:
@@ -244,7 +260,7 @@ class Fleet:
             return self.task._replace(buffers=buffers).forward(params, x).logits
 
         forward = vmap(logits, in_dims=(0, 0, None))
-        return scores_of(lambda x: forward(self.params, self.buffers, self._inputs(x)), self.data)
+        return scores_of(lambda x: forward(self.params, self.buffers, self.inputs(x)), self.data)
 
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU the work is queued, not waited for."""
@@ -286,11 +302,11 @@ class Fleet:
                 own = {name: b[group.runs] for name, b in self.buffers.items()}
                 stacks = (self._params(group.runs), group.state, own, group.numbers)
                 mapped = vmap(numbers_of, in_dims=(0, 0, 0, 0, None))
-                found.append(_joined([mapped(*stacks, b) for b in batches], -1))
+                found.append(joined([mapped(*stacks, b) for b in batches], -1))
         self._lanes.join()
         if len({numbers.credit.shape[-2] for numbers in found}) > 1:
             found = [numbers if numbers.credit.shape[-2] else without_credit(numbers) for numbers in found]
-        return summarise(_joined(found, 0))
+        return summarise(joined(found, 0))
 
     def snapshot(self, run: int, epoch: int, state: State | None = None) -> Snapshot:
         """One run as the probes see it.
@@ -316,19 +332,19 @@ class Fleet:
             init={name: p[run] for name, p in self.init.items()},
             rule=rule,
             state={name: t[run - group.start] for name, t in state.rules[at][0].items()},
-            probe=Batch(self._inputs(self.data.x_test[:n]), self.data.y_test[:n]),
+            probe=Batch(self.inputs(self.data.x_test[:n]), self.data.y_test[:n]),
             batch=self._probe_batch(),
             view=spec.view,
             seed=spec.seed,
             epoch=epoch,
             step=epoch * self.steps_per_epoch,
             trained=self.trained[run],
-            train=Batch(self._inputs(self.data.x_train[own]), self.draws.targets[run][own]),
+            train=Batch(self.inputs(self.data.x_train[own]), self.draws.targets[run][own]),
             update=self._last_update(run, epoch, state),
-            fit=Batch(self._inputs(self.data.x_train[:fit]), self.data.y_train[:fit]),
-            test=Batch(self._inputs(self.data.x_test[:test]), self.data.y_test[:test]),
+            fit=Batch(self.inputs(self.data.x_train[:fit]), self.data.y_train[:fit]),
+            test=Batch(self.inputs(self.data.x_test[:test]), self.data.y_test[:test]),
             noise=one_draw(group.noise, probe_generator(spec.seed, epoch, "noise", self.device), self.dtype),
-            phase=rule.phase(Moment(epoch * self.steps_per_epoch, self.steps_per_epoch, spec.epochs or 0)),
+            phase=rule.phase(self.moment(epoch * self.steps_per_epoch)),
         )
 
     def group_of(self, run: int) -> Group:
@@ -336,11 +352,7 @@ class Fleet:
         return next(group for group in self.groups if group.start <= run < group.stop)
 
     def state_of(self, run: int) -> RuleState:
-        """One run's own state of its rule.
-
-        Args:
-            run: Index in the fleet.
-        """
+        """One run's own state of its rule."""
         return self.group_of(run).state_of(run)
 
     def _last_update(self, run: int, epoch: int, state: State) -> dict[str, Tensor] | None:
@@ -358,7 +370,7 @@ class Fleet:
     def _probe(self) -> list[Batch]:
         assert self.spec.probe is not None
         n = self.spec.probe.n or 1024
-        x, y = self._inputs(self.data.x_test[:n]), self.data.y_test[:n]
+        x, y = self.inputs(self.data.x_test[:n]), self.data.y_test[:n]
         size = self._probe_batch()
         return [Batch(*pair) for pair in zip(torch.split(x, size), torch.split(y, size), strict=True)]
 
@@ -367,20 +379,12 @@ class Fleet:
         assert self.spec.probe is not None
         return (self.spec.probe.n or 1024) if self.device.type == "cuda" else (self.spec.probe.batch or 128)
 
-    def _inputs(self, x: Tensor) -> Tensor:
+    def inputs(self, x: Tensor) -> Tensor:
+        """Raw inputs as the network sees them."""
         return normalise(x, self.data.mean, self.data.std).to(self.dtype)
 
     def _params(self, runs: slice) -> Stack:
         return {name: p[runs] for name, p in self.params.items()}
-
-    @contextlib.contextmanager
-    def _precision(self) -> Iterator[None]:
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if self.spec.matmul == "tf32" else "highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
 
 
 def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
@@ -388,10 +392,6 @@ def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, Tensor):
         return function(value)
     return type(value)(*(_map(function, part) for part in value)) if isinstance(value, tuple) else value
-
-
-def _joined(parts: Sequence[SampleNumbers], axis: int) -> SampleNumbers:
-    return SampleNumbers(*(torch.cat(column, axis) for column in zip(*parts, strict=True)))
 
 
 def _mapped(group: Group, task: Task, phase: str, sent: Sent) -> Step:

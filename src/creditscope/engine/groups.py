@@ -1,9 +1,11 @@
 """Order inside a fleet: runs of one rule are neighbours, and inside a rule those that train the same parts."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -108,7 +110,13 @@ def build_groups(
     start = 0
     entries = (specs[0].batch or 1) * max(math.prod(shape) for shape in task.shapes)
     apart = like.device.type == "cpu" or entries > LARGE
-    for _, members in groupby(specs, key=lambda spec: (_rule_key(spec), apart and _is_frozen(spec))):
+
+    def kind(spec: RunSpec) -> tuple[_RuleKey, bool, tuple[str, bool]]:
+        # A rule that updates its own state may ask what trains: runs in which other parameters train are another group.
+        trains = _training_order(spec)[:2] if rule_of(spec, given).learns else ("", False)
+        return _rule_key(spec), apart and _is_frozen(spec), trains
+
+    for _, members in groupby(specs, key=kind):
         runs = list(members)
         stop = start + len(runs)
         rules = tuple(rule_of(spec, given) for spec in runs)
@@ -118,6 +126,8 @@ def build_groups(
             for run, (rule, spec) in enumerate(zip(rules, runs, strict=True), start)
         ]
         _refuse_names(rules[0], drawn[0], params)
+        wanted = partial(_noise, task=task, params=own, batch=runs[0].batch or 1)
+        noise = one_answer(rules, "noise", wanted)
         state = {name: torch.stack([d[name] for d in drawn]) for name in drawn[0]}
         learning = {
             name: state[name]
@@ -134,8 +144,8 @@ def build_groups(
             first={name: torch.zeros_like(t) for name, t in learning.items()},
             second={name: torch.zeros_like(t) for name, t in learning.items()},
             numbers=_numbers(runs, rules, like),
-            noise=rules[0].noise(task, own, runs[0].batch or 1),
-            exact=rules[0].exact(task.blocks.depth),
+            noise=noise,
+            exact=tuple(one_answer(rules, "exact", lambda rule: rule.exact(task.blocks.depth))),
             trained=frozenset[str]().union(*trained[start:stop]),
         )
         start = stop
@@ -150,7 +160,35 @@ def _numbers(specs: Sequence[RunSpec], rules: Sequence[CreditRule], like: Tensor
     return {name: torch.tensor(column, device=like.device, dtype=like.dtype) for name, column in columns.items()}
 
 
+_T = TypeVar("_T")
+
+
+def _noise(rule: CreditRule, task: Task, params: Mapping[str, Tensor], batch: int) -> dict[str, tuple[int, ...]]:
+    asked = rule.noise(task, params, batch)
+    if not all(isinstance(shape, tuple) for shape in asked.values()):
+        raise BadInput(f"rule {rule.name}: noise wants a tuple of sizes for each name, got {asked}")
+    return asked
+
+
+def one_answer(rules: Sequence[CreditRule], what: str, ask: Callable[[CreditRule], _T]) -> _T:
+    """What every rule of a group answers; float options differ between them, so the answer may not depend on one.
+
+    Args:
+        rules: The rules.
+        what: What is asked, for the message.
+        ask: Asks one.
+    """
+    answers = [ask(rule) for rule in dict.fromkeys(rules)]
+    if any(answer != answers[0] for answer in answers):
+        raise BadInput(
+            f"rule {rules[0].name}: {what} depends on a float option; make that option a whole number or text"
+        )
+    return answers[0]
+
+
 def _refuse_names(rule: CreditRule, state: RuleState, params: Stack) -> None:
+    if not isinstance(state, dict):
+        raise BadInput(f"rule {rule.name}: init gave a {type(state).__name__}, wanted a dict of tensors by name")
     for name in state:
         if name in params:
             raise BadInput(
@@ -160,7 +198,7 @@ def _refuse_names(rule: CreditRule, state: RuleState, params: Stack) -> None:
 
 def _trained_state(rule: CreditRule, state: RuleState, params: frozenset[str]) -> frozenset[str]:
     """The entries of a rule's state that the optimiser trains, each known to be there."""
-    names = rule.trained(state, params)
+    names = frozenset(rule.trained(state, params))
     unknown = sorted(names - set(state))
     if unknown:
         raise BadInput(f"rule {rule.name} declares {unknown[0]!r} trained, and its state has no such entry")

@@ -17,11 +17,11 @@ from creditscope.engine.cuda_streams import Ready, at_once
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.state import FleetObservation, Scores
 from creditscope.engine.step import schedule_factor
-from creditscope.errors import BadFile
+from creditscope.errors import BadFile, BadInput
 from creditscope.probes.expensive import measure_expensive
 from creditscope.probes.per_epoch import epoch_fields
 from creditscope.probes.schedule import expensive_epochs, is_expensive
-from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog, RunSpec
+from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RuleCard, RunLog, RunSpec
 from creditscope.records.provenance import now, provenance
 
 CHECKPOINT_SECONDS = 30.0
@@ -170,6 +170,8 @@ class FleetLoop:
         for writer, header in zip(self.writers, self.headers, strict=True):
             if not writer.path.exists():
                 writer.create(header)
+            else:
+                refuse_other_rule(RunLog.read(writer.path), header.rule)
 
     def _reopen_logs(self, epoch: int) -> None:
         """Bring every log back to the checkpoint's epoch; a run that ended by then stays ended.
@@ -296,6 +298,23 @@ class FleetLoop:
             provenance=provenance(device, torch.cuda.get_device_name() if device == "cuda" else None),
             time_created=now(),
         )
+
+
+def refuse_other_rule(log: RunLog, rule: RuleCard | None) -> None:
+    """A log goes on with the rule it was begun with, not with another of the same name.
+
+    Args:
+        log: The log.
+        rule: The card of the rule at hand.
+    """
+    begun = log.header.rule
+    if begun is None or rule is None or begun == rule:
+        return
+    names = [name for name in RuleCard.model_fields if getattr(begun, name) != getattr(rule, name)]
+    raise BadInput(
+        f"{log.name}: begun with another rule {begun.name!r} (its {', '.join(names)} differs); pass that one, or give "
+        f"this one a name of its own"
+    )
 
 
 def state_hash(state: RuleState) -> str:

@@ -104,4 +104,4 @@ def own_model(place: str) -> tuple[str, Factory | None]:
         )
         return model
 
-    return place.rpartition(":")[2].lower(), factory
+    return place.replace(":", "."), factory

@@ -1,7 +1,8 @@
 """One pure step's worth of credit for one run; the fleet maps it over runs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -80,6 +81,18 @@ def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], 
                 f"rule {rule.name} gives a gradient for {name!r}, neither a parameter that trains nor an entry of its "
                 f"state that it declares trained; name it in trained(), or leave it out"
             )
+    samples = sent.y.shape[:1]
+    if step.loss.shape != samples:
+        raise BadInput(
+            f"rule {rule.name}: wanted a loss for each of {samples[0]} samples, got {tuple(step.loss.shape)}"
+        )
+    for name, grad in step.grads.items():
+        own = moving[name] if name in moving else sent.state[name]
+        if (grad.shape, grad.dtype) != (own.shape, own.dtype):
+            raise BadInput(
+                f"rule {rule.name}: the gradient of {name!r} is {grad.dtype} of shape {tuple(grad.shape)}, wanted "
+                f"{own.dtype} of shape {tuple(own.shape)}"
+            )
     for name in (*moving, *learning):
         if name not in step.grads:
             raise BadInput(f"rule {rule.name} gives no gradient for {name!r}, which trains; give one, zeros if need be")
@@ -87,10 +100,10 @@ def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], 
         for name, value in given.items():
             if name not in known:
                 raise BadInput(f"rule {rule.name} returns a {what} entry {name!r} that the run has not")
-            if value.shape != known[name].shape:
+            if (value.shape, value.dtype) != (known[name].shape, known[name].dtype):
                 raise BadInput(
-                    f"rule {rule.name} returns {what} entry {name!r} of shape {tuple(value.shape)}, it was "
-                    f"{tuple(known[name].shape)}"
+                    f"rule {rule.name} returns {what} entry {name!r} as {value.dtype} of shape {tuple(value.shape)}, "
+                    f"it was {known[name].dtype} of shape {tuple(known[name].shape)}"
                 )
     if step.state and not rule.learns:
         raise BadInput(f"rule {rule.name} changes its state and does not say that it learns; set learns = True")
@@ -150,3 +163,18 @@ def dtype_of(spec: RunSpec) -> torch.dtype:
     dtype = getattr(torch, spec.dtype or "float32")
     assert isinstance(dtype, torch.dtype)
     return dtype
+
+
+@contextmanager
+def precision(spec: RunSpec) -> Iterator[None]:
+    """While open, float32 matrix products have the precision that a run states.
+
+    Args:
+        spec: The run.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if spec.matmul == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -20,7 +20,7 @@ from creditscope.execution.processes import Processes
 from creditscope.execution.run import Executor, run
 from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec
-from creditscope.rules.build import Given
+from creditscope.rules.build import Given, unused_rules
 
 
 def train(
@@ -88,6 +88,8 @@ def train_here(
         fleet_size: Most runs of a new fleet; None: as many as fit the memory.
     """
     with hold(context.folder) as lock:
+        for line in unused_rules(context.given, runs):
+            progress.note(line)
         limits = local_limits(context.device, fleet_size, context.given)
         found = survey(context.folder, runs, context.resume, limits)
         plan, timed = _plan(found, context)

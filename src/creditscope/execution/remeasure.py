@@ -6,6 +6,7 @@ from pathlib import Path
 from creditscope.data import load_data
 from creditscope.engine.checkpoint import check_owner, check_values, load_run, read_checkpoint, saved_spec
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.loop import refuse_other_rule
 from creditscope.engine.start import Factory, default_model
 from creditscope.errors import BadFile, BadInput, argument
 from creditscope.execution.context import pick_device
@@ -51,6 +52,7 @@ def probe_checkpoint(
     if (dataset.spec.hash_train, dataset.spec.hash_test) != (spec.data.hash_train, spec.data.hash_test):
         raise BadInput(f"data {dataset.name!r} is not what this run was trained on (its content hash differs)")
     fleet = Fleet([spec], dataset, model or default_model, where, rules=given_rules(rules))
+    refuse_other_rule(log, fleet.groups[0].rule.card)
     load_run(fleet, 0, tensors)
     fleet.optimiser.set_steps(epoch * fleet.steps_per_epoch)
     row = measure_expensive(

@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from matplotlib.figure import Figure
 
-from creditscope.errors import BadInput, did_you_mean
+from creditscope.errors import BadInput, argument, did_you_mean
 from creditscope.figures.hero import Index, hero_table
 from creditscope.figures.hero_plot import plot_hero
 from creditscope.figures.penalty_rescue import penalty_rescue_table
@@ -74,7 +74,8 @@ def check_suffix(suffix: str) -> None:
     """
     if suffix.lower() not in _METADATA:
         wanted = ", ".join(_METADATA)
-        raise BadInput(f"--out must end in one of {wanted}, got {suffix or 'no suffix'!r}; rename the output file")
+        said = f" must end in one of {wanted}, got {suffix or 'no suffix'!r}; rename the output file"
+        raise BadInput(argument("out"), said)
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,14 @@ def check_request(name: str, out: Path, width: str, index: str) -> Request:
     _check_name(name)
     check_suffix(out.suffix)
     if not out.parent.is_dir():
-        raise BadInput(f"--out: there is no folder {out.parent.name!r} to write {out.name} in; make it first")
+        said = f": there is no folder {out.parent.name!r} to write {out.name} in; make it first"
+        raise BadInput(argument("out"), said)
     if width not in get_args(Width):
-        raise BadInput(f"--width wants {' or '.join(get_args(Width))}, got {width!r}")
+        raise BadInput(argument("width"), f" wants {' or '.join(get_args(Width))}, got {width!r}")
     if index not in get_args(Index):
-        raise BadInput(f"--index wants {' or '.join(get_args(Index))}, got {index!r}")
+        raise BadInput(argument("index"), f" wants {' or '.join(get_args(Index))}, got {index!r}")
     if index != "published" and name != "hero":
-        raise BadInput(f"--index is an option of hero only; drop it for {name}")
+        raise BadInput(argument("index"), f" is an option of hero only; drop it for {name}")
     return Request(cast(Width, width), cast(Index, index))
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from creditscope.errors import BadInput
+from creditscope.errors import BadInput, setting
 from creditscope.models.residual import Residual
 
 
@@ -37,7 +37,8 @@ class ViTMini(nn.Module):
         super().__init__()
         if len(shape) != 3 or shape[1] % patch or shape[2] % patch:
             raise BadInput(
-                f"vit-mini wants images whose sides are multiples of {patch}, got shape {shape}; use --set model=resmlp"
+                f"vit-mini wants images whose sides are multiples of {patch}, got shape {shape}; use ",
+                setting("model", "resmlp"),
             )
         if width % heads:
             raise BadInput(f"vit-mini has {heads} heads and wants a width that is a multiple of {heads}, got {width}")

@@ -106,6 +106,16 @@ class Summary(NamedTuple):
     samples: int
 
 
+def joined(parts: Sequence[SampleNumbers], axis: int) -> SampleNumbers:
+    """Numbers of several batches, or of several stacks of runs, as one.
+
+    Args:
+        parts: The numbers.
+        axis: On which axis they follow each other.
+    """
+    return SampleNumbers(*(torch.cat(column, axis) for column in zip(*parts, strict=True)))
+
+
 def without_credit(numbers: SampleNumbers) -> SampleNumbers:
     """The same with NaN in the place of credit: for runs without it that are summarised with runs that have it.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from creditscope.errors import BadInput
+from creditscope.errors import BadInput, argument
 from creditscope.protocol.cells import Cell, accuracy_of, build_cells
 from creditscope.protocol.check import Outcome, advisory
 from creditscope.protocol.decisions import Decision, balanced_accuracy, chance, decide
@@ -192,7 +192,7 @@ def _audit(
         given = _collect(baseline, reduce)
         against, skipped = given.logs, (*skipped, *given.skipped)
         if not against:
-            raise BadInput(f"--baseline holds no readable log{_first(given.skipped)}")
+            raise BadInput(argument("baseline"), f" holds no readable log{_first(given.skipped)}")
     cells = build_cells(loaded.logs, against, assumed)
     if not any(cell.role == "claim" for cell in cells):
         what = "only baselines (runs with frozen blocks)" if cells else "no readable log"

@@ -6,7 +6,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
-from creditscope.errors import BadInput
+from creditscope.errors import BadInput, argument
 from creditscope.protocol.check import Check
 from creditscope.protocol.facts import Assumptions, RunFacts
 from creditscope.protocol.readings import facts_of, reading_of
@@ -189,7 +189,8 @@ def build_cells(
     given = tuple(baseline) if isinstance(baseline, Sequence) else ()
     for run in given:
         if run.spec.train_last not in (0, None):
-            raise BadInput(f"--baseline wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them")
+            said = f" wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them"
+            raise BadInput(argument("baseline"), said)
     # A run that is in both counts once, as the user's baseline.
     taken = {_identity(run) for run in given if run.spec.seed is not None}
     logs = [run for run in logs if _identity(run) not in taken] if taken else logs

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from creditscope.errors import BadFile, BadInput
 from creditscope.records.foreign import ForeignFile, type_of
 from creditscope.records.log import RunLog, explain
-from creditscope.records.method import Method, parse_method
+from creditscope.records.method import Method, literal, parse_method
 from creditscope.records.rows import EndRow, EpochRow, Gamma, HeaderRow, Norms
 from creditscope.records.spec import DataSpec, ProbeSpec, RunSpec
 from creditscope.records.units import PUBLISHED_PROBE_SIZE, Units
@@ -146,7 +146,7 @@ def _spec(
     try:
         return RunSpec(
             rule=method.rule,
-            options=dict(method.options) or None,
+            options={key: literal(str(value)) for key, value in method.options.items()} or None,
             fixed_feedback=method.fixed_feedback or None,
             origin="import",
             width=file.lookup(FILE_FIELDS["width"], file.count),

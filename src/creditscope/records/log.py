@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
-from creditscope.errors import BadFile, CannotWrite
+from creditscope.errors import BadFile, CannotWrite, argument
 from creditscope.records.gunzip import MAGIC, Gunzip
 from creditscope.records.rows import SCHEMA_VERSION, EndRow, EpochRow, HeaderRow, ProbeRow, Row, strip_nonfinite
 from creditscope.records.spec import RunSpec
@@ -302,7 +302,8 @@ def write_atomic(path: Path, data: bytes, overwrite: bool = True) -> None:
         finally:
             Path(temporary).unlink(missing_ok=True)
     except FileExistsError:
-        raise CannotWrite(f"{path.name} exists; pass --resume to go on with it, or choose another --out") from None
+        resume, out = argument("resume", True), argument("out")
+        raise CannotWrite(f"{path.name} exists; pass ", resume, " to go on with it, or choose another ", out) from None
     except OSError as error:
         raise _cannot_write(path, error) from None
 
@@ -322,6 +323,9 @@ def _name_new(temporary: str, path: Path) -> None:
 
 def _cannot_write(path: Path, error: OSError) -> CannotWrite:
     return CannotWrite(
-        f"cannot write {path.name}: {error.strerror}; free space or choose another --out, then pass --resume "
-        f"(what was written before is kept)"
+        f"cannot write {path.name}: {error.strerror}; free space or choose another ",
+        argument("out"),
+        ", then pass ",
+        argument("resume", True),
+        " (what was written before is kept)",
     )

@@ -40,7 +40,7 @@ class Method:
         penalty: λ of the residual-branch penalty λ·‖f_l(h_l)‖².
         train_last: How many of the last blocks train; ``all`` for every block.
         train_embedding: False only for ``@readout``.
-        options: Options of the rule that differ from their defaults.
+        options: Options of the rule that differ from their defaults; texts, until a rule gives them their types.
         fixed_feedback: Whether the rule's state stays at its start.
     """
 
@@ -97,7 +97,7 @@ def parse_method(name: str) -> Method:
         penalty=_penalty(match["penalty"], name),
         train_last=_train_last(match["train"], match["last"]),
         train_embedding=match["train"] != "readout",
-        options={**former, **_options(match["options"], name)},
+        options={**{key: option_text(value) for key, value in former.items()}, **_options(match["options"], name)},
         fixed_feedback=match["fixed"] is not None,
     )
 
@@ -119,11 +119,11 @@ def _options(text: str | None, name: str) -> dict[str, Option]:
             raise BadInput(f"method {name!r}: wanted option=value between the parentheses, got {part.strip()!r}")
         if key in found:
             raise BadInput(f"method {name!r}: option {key} is given twice; give it once")
-        found[key] = _literal(value)
+        found[key] = value
     return found
 
 
-def _literal(text: str) -> Option:
+def literal(text: str) -> Option:
     """A boolean, a whole number or a number where the text is one; a rule then takes it as the type it wants."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,7 +20,16 @@ from pydantic import (
     model_validator,
 )
 
-from creditscope.records.method import FORMER, RULE_NAME, CreditNorm, Method, TrainLast, parse_method
+from creditscope.records.method import (
+    FORMER,
+    RULE_NAME,
+    CreditNorm,
+    Method,
+    Option,
+    TrainLast,
+    literal,
+    parse_method,
+)
 
 
 class Frozen(BaseModel):
@@ -306,10 +316,14 @@ def engine_spec(method: str | Method, **fields: Any) -> RunSpec:
         penalty=parsed.penalty,
         train_last=parsed.train_last,
         train_embedding=parsed.train_embedding,
-        options=dict(parsed.options) or None,
+        options=_typed(parsed.options) if isinstance(method, str) else dict(parsed.options) or None,
         fixed_feedback=parsed.fixed_feedback or None,
         **fields,
     )
+
+
+def _typed(options: Mapping[str, Option]) -> dict[str, Option] | None:
+    return {key: literal(value) if isinstance(value, str) else value for key, value in options.items()} or None
 
 
 def digest(value: Any) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from creditscope.errors import BadInput, CannotWrite
+from creditscope.errors import BadInput, CannotWrite, argument
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.present import heading, under
 from creditscope.protocol.presets import NAMES, Protocol, place_of
@@ -95,7 +95,7 @@ def check_out(out: Path) -> None:
         out: The file.
     """
     if out.suffix not in SUFFIXES:
-        raise BadInput(f"--out wants a file that ends in {', '.join(SUFFIXES)}, got {out.name!r}")
+        raise BadInput(argument("out"), f" wants a file that ends in {', '.join(SUFFIXES)}, got {out.name!r}")
     if out.is_dir() or not out.parent.is_dir():
         what = "is a folder" if out.is_dir() else f"lies in {out.parent}, which is no folder"
         raise CannotWrite(f"{out.name} {what}; give a file in a folder that exists")

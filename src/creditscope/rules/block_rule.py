@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.func import vjp
 
 from creditscope.blocks import Batch, FeedbackRule, Params, RuleState, Step, Task
+from creditscope.errors import BadInput
 
 RMS_EPS = 1e-6
 
@@ -83,7 +84,14 @@ class BlockRule(FeedbackRule):
         self, task: Task, params: Params, state: RuleState, error: Tensor, top: Tensor, batch: Batch
     ) -> tuple[Tensor, ...]:
         signals = self.signals(task, params, state, error, top, batch)
+        shapes = [tuple(c.shape[1:]) for c in signals]
+        if len(shapes) != len(task.shapes) or not all(map(_fits, shapes, task.shapes)):
+            raise BadInput(f"rule {self.name}: its signals have shapes {shapes}, wanted one for each of {task.shapes}")
         return normalised(signals) if task.normalise else signals
+
+
+def _fits(signal: tuple[int, ...], state: tuple[int, ...]) -> bool:
+    return len(signal) == len(state) and all(a in (1, b) for a, b in zip(signal, state, strict=True))
 
 
 def normalised(signals: Sequence[Tensor]) -> tuple[Tensor, ...]:

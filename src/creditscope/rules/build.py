@@ -1,13 +1,17 @@
 """From what a run says of its rule to the rule itself, in its wrappers; what does not fit is refused by name."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from creditscope.blocks import CreditRule
-from creditscope.errors import BadInput, did_you_mean
+from creditscope.errors import BadInput, argument, did_you_mean
 from creditscope.records import RunSpec
+from creditscope.records.log import explain
 from creditscope.records.method import RULE_NAME, Method, Option, parse_method, split_methods
 from creditscope.registry import one_of_each
 from creditscope.rules import RULES
@@ -25,6 +29,8 @@ def given_rules(rules: Iterable[object]) -> dict[str, RuleClass]:
     Args:
         rules: Classes or instances of ``CreditRule``, or ``package.module:Name``.
     """
+    if isinstance(rules, (str, type)):
+        raise BadInput(argument("rules"), f": wanted a list, got {rules!r} alone")
     classes = []
     for rule in rules:
         found = RULES.find(rule)
@@ -38,10 +44,21 @@ def given_rules(rules: Iterable[object]) -> dict[str, RuleClass]:
             )
         classes.append(_checked(kind))
     names = one_of_each(classes, "rule")
-    for name in names:
-        if name in RULES.names():
+    for name, kind in names.items():
+        if name in RULES.names() and RULES.find(name) is not kind:
             raise BadInput(f"a rule {name!r} exists already; give yours another name")
     return names
+
+
+def unused_rules(given: Given, specs: Iterable[RunSpec]) -> list[str]:
+    """A line for each rule that was passed and that no run is of.
+
+    Args:
+        given: Rules that the user passed.
+        specs: The runs.
+    """
+    named = {spec.rule for spec in specs}
+    return [f"rule {name!r} was passed, and no run is of it" for name in given if name not in named]
 
 
 def read_methods(text: str) -> tuple[list[str], tuple[str, ...]]:
@@ -75,8 +92,13 @@ def rule_class(name: str, given: Given) -> RuleClass:
     if name not in RULES.names():
         names = [*RULES.names(), *given]
         known = [*names, *(f"{each}-rms" for each in names if name.startswith(each))]
-        raise BadInput(f"unknown rule {name!r}; {did_you_mean(name, known)} (your own: pass rules=[...])")
-    return _checked(RULES.find(name))
+        raise BadInput(
+            f"unknown rule {name!r}; {did_you_mean(name, known)} (your own: name it in ", argument("rules"), ")"
+        )
+    kind = _checked(RULES.find(name))
+    if kind.name != name:  # type: ignore[comparison-overlap]
+        raise BadInput(f"rule {name!r} of an installed package calls itself {kind.name!r}; its entry point must agree")
+    return kind
 
 
 def full_method(method: Method, given: Given) -> Method:
@@ -137,14 +159,15 @@ def _typed(kind: RuleClass, options: Mapping[str, Option]) -> dict[str, Any]:
 def _like(default: Option, value: Option, what: str) -> Option:
     """A value in the type of the default."""
     wanted = type(default)
-    if isinstance(value, wanted) and isinstance(value, bool) == isinstance(default, bool):
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if finite and isinstance(value, wanted) and isinstance(value, bool) == isinstance(default, bool):
         return value
     try:
         if wanted is bool:
             return {"true": True, "false": False}[str(value).lower()]
         if not isinstance(value, bool):
             number = wanted(value)
-            if wanted is str or float(number) == float(value):
+            if wanted is str or (math.isfinite(float(number)) and float(number) == float(value)):
                 return number
     except (KeyError, ValueError, OverflowError):
         pass
@@ -173,9 +196,15 @@ def _checked(kind: RuleClass) -> RuleClass:
     if not dataclasses.is_dataclass(kind) or not kind.__dataclass_params__.frozen:
         raise BadInput(f"rule {name!r}: make {kind.__name__} a frozen dataclass, so that nothing hides on it")
     for field in dataclasses.fields(kind):
+        if hasattr(CreditRule, field.name):
+            raise BadInput(f"rule {name!r}: no option can be called {field.name!r}, a member of CreditRule")
         if type(field.default) not in (bool, int, float, str):
             raise BadInput(f"rule {name!r}: option {field.name} wants a default that is a number, boolean or text")
     missing = sorted(getattr(kind, "__abstractmethods__", ()))
     if missing:
         raise BadInput(f"rule {name!r}: {kind.__name__} lacks {', '.join(missing)}")
+    try:
+        _ = kind().card
+    except ValidationError as error:
+        raise BadInput(f"rule {name!r}: what it says of itself does not fit: {explain(error)}") from None
     return kind

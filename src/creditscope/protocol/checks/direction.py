@@ -97,7 +97,10 @@ class Direction(Check):
         "The deep blocks are trained by noise. Do not quote an aggregate Γ, which the first state can carry alone; "
         "report the cosine of each block with its null."
     )
-    settled_by = "probe the last checkpoint with the run's own feedback and K = 999 redraws; more seeds where undecided"
+    settled_by = (
+        "probe the last checkpoint with the run's own feedback and K = 999 redraws; more seeds where undecided; for "
+        "feedback that learns, compare with @fixed-feedback"
+    )
     plot = CheckPlot(("cosine", "published", "gradient", "rho", "nudge", "descent"), "layers", lines=("cosine",))
     live = True
     in_a_row = 3
