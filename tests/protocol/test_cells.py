@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from cases.specs import spec
 from protocol import cases
 
 from creditscope.errors import BadInput
-from creditscope.protocol.cells import build_cells
+from creditscope.protocol.cells import build_cells, match_key
 from creditscope.protocol.facts import Assumptions
-from creditscope.records import OptimiserSpec
+from creditscope.records import HeaderRow, OptimiserSpec, RuleCard, RunLog
 
 
 def cells(logs, baseline=None):
@@ -128,3 +129,13 @@ def test_a_given_imported_log_is_a_baseline_by_the_users_word_and_a_proxy():
     assert [cell.role for cell in found] == ["claim", "baseline"]
     assert found[0].baseline.unknown == ("model", "optimiser")
     assert not found[0].baseline.matched
+
+
+def test_a_penalty_of_the_global_loss_must_agree_with_the_twin_whatever_the_rule_is_called():
+    def key(method, penalty_kind):
+        run = spec(method).model_copy(update={"rule": "outside"})
+        return match_key(RunLog("a.jsonl", HeaderRow(spec=run, rule=RuleCard(name="outside", penalty=penalty_kind))))
+
+    assert key("dfa+pen0.1", "global") != key("dfa@frozen", "global")
+    assert key("dfa+pen0.1", "global") == key("dfa+pen0.1@frozen", "global")
+    assert key("dfa+pen0.1", "local") == key("dfa@frozen", "local")

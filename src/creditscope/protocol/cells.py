@@ -13,7 +13,7 @@ from creditscope.protocol.readings import facts_of, reading_of
 from creditscope.quantities.per_epoch import ACCURACY, BRANCH
 from creditscope.records.labels import labels_of
 from creditscope.records.log import RunLog
-from creditscope.records.spec import RunSpec
+from creditscope.records.spec import RunSpec, digest
 
 Role = Literal["claim", "baseline"]
 # A baseline whose branches add less than this to the residual stream is a linear net in all but name.
@@ -199,8 +199,8 @@ def build_cells(
     cells = []
     for cell in cells_of(logs, given, assume):
         if cell.role == "claim":
-            found, why = _baseline(cell.spec, pool, number)
-            cell = replace(cell, baseline=found, related=_related(cell.spec, pool), why_no_baseline=why)
+            found, why = _baseline(cell.runs[0], pool, number)
+            cell = replace(cell, baseline=found, related=_related(cell.runs[0], pool), why_no_baseline=why)
         cells.append(cell)
     return tuple(sorted(cells, key=lambda cell: cell.role != "claim"))
 
@@ -226,7 +226,7 @@ class _Pool:
 def _by_key(runs: Iterable[RunLog]) -> dict[str, list[RunLog]]:
     found: dict[str, list[RunLog]] = {}
     for run in sorted(runs, key=_by_seed):
-        found.setdefault(run.spec.match_key, []).append(run)
+        found.setdefault(match_key(run), []).append(run)
     return found
 
 
@@ -234,9 +234,17 @@ def _by_seed(run: RunLog) -> tuple[bool, int, str]:
     return run.spec.seed is None, run.spec.seed or 0, run.name
 
 
-def _baseline(spec: RunSpec, pool: _Pool, number: float | None) -> tuple[Baseline | None, str]:
+def match_key(run: RunLog) -> str:
+    """What must agree with a matched baseline: the penalty too, where the rule's penalty joins the global loss."""
+    if run.spec.rule != "bp" and run.header.card.penalty == "global":
+        return digest([run.spec.match_key, run.spec.penalty or 0.0])
+    return run.spec.match_key
+
+
+def _baseline(claim: RunLog, pool: _Pool, number: float | None) -> tuple[Baseline | None, str]:
     """The runs that match by ``match_key``, else the bare number, else why there is none."""
-    same = pool.by_key.get(spec.match_key, [])
+    spec = claim.spec
+    same = pool.by_key.get(match_key(claim), [])
     finished = tuple(run for run in same if run.finished)
     if finished:
         unknown = tuple(name for name in _MUST_BE_KNOWN if not spec.states(name))
@@ -247,25 +255,26 @@ def _baseline(spec: RunSpec, pool: _Pool, number: float | None) -> tuple[Baselin
         return None, f"the matching frozen runs are unfinished ({', '.join(run.name for run in same)})"
     if not pool.frozen:
         return None, "no frozen-blocks run among the logs"
-    differing = min((_differences(spec, runs[0].spec) for runs in pool.by_key.values()), key=len)
+    differing = min((_differences(claim, runs[0].spec) for runs in pool.by_key.values()), key=len)
     return None, f"no frozen-blocks run matches; the nearest differs in {', '.join(differing)}"
 
 
-def _differences(claim: RunSpec, other: RunSpec) -> list[str]:
+def _differences(claim: RunLog, other: RunSpec) -> list[str]:
     skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}
-    if claim.rule != "bp":
+    if claim.header.card.penalty != "global":
         skip.add("penalty")
     names = [name for name in RunSpec.model_fields if name not in skip]
-    return [name for name in names if getattr(claim, name) != getattr(other, name)] or ["nothing that is logged"]
+    return [name for name in names if getattr(claim.spec, name) != getattr(other, name)] or ["nothing that is logged"]
 
 
-def _related(spec: RunSpec, pool: _Pool) -> RelatedRuns:
+def _related(claim: RunLog, pool: _Pool) -> RelatedRuns:
     """The backprop-trained relatives of a claim and the readout-only runs, finished ones only."""
+    spec = claim.spec
     bp_key = spec.model_copy(
         update={**_BACKPROP, "credit_norm": _bp_norm(spec), "penalty": _no_penalty(spec)}
     ).match_key
     frozen = [run for run in pool.by_key.get(bp_key, []) if run.finished]
-    readout = pool.readout.get(spec.match_key) or pool.readout.get(bp_key) or []
+    readout = pool.readout.get(match_key(claim)) or pool.readout.get(bp_key) or []
     return RelatedRuns(bp_frozen=tuple(frozen), readout=tuple(readout), bp=tuple(pool.bp.get(bp_key, [])))
 
 

@@ -342,6 +342,6 @@ def _comparison(cell: Cell, threshold: float, ruling: Ruling) -> list[str]:
 def _train_the_twin(cell: Cell) -> str:
     spec = cell.spec
     # Frozen blocks have no branch for a local rule to keep small, so the twin of a penalised run needs no penalty.
-    penalty = (spec.penalty or 0.0) if spec.rule == "bp" else 0.0
+    penalty = (spec.penalty or 0.0) if cell.runs[0].header.card.penalty == "global" else 0.0
     twin = replace(spec.as_method, penalty=penalty, train_last=0, train_embedding=True)
     return f"train {twin} with the same recipe and seeds (2 or more), and pass its logs"
