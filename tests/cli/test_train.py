@@ -222,7 +222,7 @@ def folder(tmp_path):
         (["--device", "tpu"], "--device tpu: wanted auto, cpu or cuda"),
         (["--monitor", "shout"], "--monitor shout: wanted alert or stop"),
         (["--data", "cifra10"], "no data set 'cifra10': did you mean 'cifar10'"),
-        (["--data", "cifar10"], "cifar10 is not bundled: pass --data-dir DIR"),
+        (["--data", "cifar10"], "cifar10 is not bundled: pass --data-dir or set"),
         (["--data", "cifar10", "--data-dir", "{folder}/nowhere"], "nowhere is not a folder"),
         (["--data", "cifar10", "--data-dir", "{folder}/file"], "is not a folder"),
         (["--data", "cifar10", "--data-dir", "{folder}"], "cifar10"),

@@ -49,6 +49,7 @@ def test_the_strip_and_the_form_say_them(trained):
     strip = hero_table(trained).strip
     text = {card.name: card.sketch.text for card in strip.rules}
     assert text["kp"] == KolenPollack.sketch.text
+    assert text["kp(pull=0.5)"] == text["kp"], "a row of its own, under a name of its own"
     assert text["udfa"] == UniformDirect.sketch.text
     assert text["pepita"] == Pepita.injection, "without a sketch, where the credit enters"
     assert len(cs.draw_figure("hero", trained).encode(".png")) > 10_000

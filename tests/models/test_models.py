@@ -30,11 +30,11 @@ REFUSED = {
     ),
     "vectors": (
         ("vit-mini", (5,), 8),
-        "vit-mini wants images whose sides are multiples of 4, got shape (5,); use --set model=resmlp",
+        "vit-mini wants images whose sides are multiples of 4, got shape (5,); use changes['model']='resmlp'",
     ),
     "odd": (
         ("vit-mini", (3, 30, 32), 8),
-        "vit-mini wants images whose sides are multiples of 4, got shape (3, 30, 32); use --set model=resmlp",
+        "vit-mini wants images whose sides are multiples of 4, got shape (3, 30, 32); use changes['model']='resmlp'",
     ),
     "width": (
         ("vit-mini", (3, 32, 32), 30),

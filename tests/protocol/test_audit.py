@@ -157,7 +157,7 @@ def test_a_bad_file_is_skipped_by_name_and_the_others_are_judged(tmp_path):
         (("nowhere.json",), "nothing to judge"),
         ((GOLDEN, "published", 34.9), "a baseline accuracy is a fraction"),
         ((GOLDEN, "published", math.nan), "a baseline accuracy is a fraction"),
-        ((GOLDEN, "published", "nowhere.json"), "--baseline holds no readable log"),
+        ((GOLDEN, "published", "nowhere.json"), "baseline= holds no readable log"),
         ((GOLDEN, "published", None, {"scael": 40}), "did you mean 'scale'"),
         ((GOLDEN, "published", None, {"direction": 0.1}), "has no check 'direction'"),
         ((GOLDEN, "published", None, {"scale": math.inf}), "must be a finite number"),

@@ -30,6 +30,7 @@ from creditscope.quantities.per_epoch import (
 )
 from creditscope.records import EpochRow, RunLog
 from creditscope.records.method import Method
+from creditscope.records.rule_card import RuleCard
 
 Index = Literal["published", "acts"]
 MOST_SERIES = 8
@@ -201,7 +202,7 @@ def _strip(cells: Sequence[Cell]) -> Strip | None:
     return Strip(
         depth=depths.pop() if len(depths) == 1 else None,
         terminal_ln=terminal.pop() if len(terminal) == 1 else None,
-        rules=tuple({_rule_of(cell): cell.runs[0].header.card for cell in cells}.values()),
+        rules=tuple({_rule_of(cell): _card(cell) for cell in cells}.values()),
     )
 
 
@@ -245,3 +246,8 @@ def _panels(
 def _rule_of(cell: Cell) -> str:
     """The rule with its options: what one row of the strip stands for."""
     return str(Method(cell.spec.rule, options=cell.spec.options or {}))
+
+
+def _card(cell: Cell) -> RuleCard:
+    """The rule in its own words, under a name that tells it from the same rule with other options."""
+    return cell.runs[0].header.card.model_copy(update={"name": _rule_of(cell)})

@@ -53,7 +53,7 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
         _boxes(axes, nodes, strip, height - boxes / 2)
         for i, rule in enumerate(rules):
             top = height - boxes - row * i
-            style = _colour(rule.name, series, styles)
+            style = _colour(rule.name.partition("(")[0], series, styles)
             y = top - (row / 2 if wide else 0.09)
             text = rule.sketch.text if rule.sketch else "where its credit enters is not stated in the log"
             said = f"{rule.name}: {text}"
