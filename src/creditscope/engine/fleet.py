@@ -186,7 +186,7 @@ class Fleet:
     def step(self) -> None:
         """One optimiser step of every run."""
         moment = self.moment(self._steps)
-        phases = tuple(one_answer(group.rules, "phase", lambda rule: rule.phase(moment)) for group in self.groups)
+        phases = tuple(one_answer(group.variants, "phase", lambda rule: rule.phase(moment)) for group in self.groups)
         train = self._train.setdefault(phases, Recorded(self.device))
         self._steps += 1
         self.noise.draw()
@@ -230,13 +230,13 @@ class Fleet:
             self._credit[at, phase] = Traced(mapped, compiled=self.fused) if self.traced else mapped
         own, noise = {name: b[runs] for name, b in self.buffers.items()}, self.noise.of(at)
         sent = Sent(self._params(runs), group.state, own, group.numbers, noise, x[runs], y[runs])
-        held = [*group.state.values(), *self.params.values()]
-        versions = [tensor._version for tensor in held] if first else []
+        held = [*group.state.values(), *self.params.values()] if first else []
+        versions = [tensor._version for tensor in held]
         try:
             step = self._credit[at, phase](sent)
         except RuntimeError as error:
             raise explained(group.rule, error) from error
-        if first and versions != [tensor._version for tensor in held]:
+        if versions != [tensor._version for tensor in held]:
             raise BadInput(f"rule {group.rule.name} changes state or parameters in place; return new values instead")
         self.loss_sum[runs].add_(step.loss.mean(1))
         for name, value in step.state.items():

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from typing import TypeVar
 
@@ -56,6 +56,11 @@ class Group:
     def rule(self) -> CreditRule:
         """The rule of its first run."""
         return self.rules[0]
+
+    @cached_property
+    def variants(self) -> tuple[CreditRule, ...]:
+        """Its rules, each once: found here, because a step asks them all."""
+        return tuple(dict.fromkeys(self.rules))
 
     @property
     def runs(self) -> slice:
@@ -178,7 +183,7 @@ def one_answer(rules: Sequence[CreditRule], what: str, ask: Callable[[CreditRule
         what: What is asked, for the message.
         ask: Asks one.
     """
-    answers = [ask(rule) for rule in dict.fromkeys(rules)]
+    answers = [ask(rule) for rule in rules]
     if any(answer != answers[0] for answer in answers):
         raise BadInput(
             f"rule {rules[0].name}: {what} depends on a float option; make that option a whole number or text"
