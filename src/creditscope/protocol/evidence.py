@@ -15,6 +15,7 @@ class Ruling(StrEnum):
     PASSES = "passes"
     FIRES = "fires"
     UNDECIDED = "undecided"
+    NOT_APPLICABLE = "not applicable"
     NOT_MEASURED = "not measured"
 
 

@@ -152,7 +152,10 @@ class NullTest(Frozen):
         mean: Mean of the null.
         sd: Standard deviation of the null.
         redraws: K.
-        draws: The null values themselves, state by state, for cell statistics over seeds.
+        kind: What was drawn again: ``fresh feedback``, ``rotated credit`` (one random orthogonal matrix for all
+            samples) or ``shuffled labels``; None, as in older logs: fresh feedback.
+        draws: The null values themselves, state by state, for cell statistics over seeds; the k-th of every state
+            belongs to one redraw.
         random_vector_mean: Mean of the random-vector null, where skips carry exact gradient.
         random_vector_sd: Its standard deviation.
     """
@@ -162,6 +165,7 @@ class NullTest(Frozen):
     mean: Numbers
     sd: Numbers
     redraws: int
+    kind: Literal["fresh feedback", "rotated credit", "shuffled labels"] | None = None
     draws: list[Numbers] | None = None
     random_vector_mean: Numbers | None = None
     random_vector_sd: Numbers | None = None
@@ -217,6 +221,36 @@ class Drift(Frozen):
     se: Number = None
     at_128: Number
     state: int
+
+
+class Idle(Frozen):
+    """What accuracy loses when one block is taken out: its branch set to zero, everything else as it is.
+
+    Args:
+        change: Accuracy without the block less accuracy with it, a fraction, per block.
+        se: Standard error of that difference over the images.
+        n: Images.
+    """
+
+    change: Numbers
+    se: Numbers
+    n: int = Field(gt=0)
+
+
+class Ladder(Frozen):
+    """Per-image correctness of the ridge readouts of two states: do the last blocks still add to what came before?
+
+    Args:
+        state: The lower one, L − ⌈L/3⌉; the other is L.
+        lower: Its per-image correctness, packed as in the end row.
+        top: That of h_L, on the same images.
+        n: Images.
+    """
+
+    state: int = Field(ge=0)
+    lower: str
+    top: str
+    n: int = Field(gt=0)
 
 
 class EpochRow(Frozen):
@@ -284,6 +318,8 @@ class ProbeRow(Frozen):
         step_descent: Per block, ⟨∇_BP, Δθ⟩/(‖∇_BP‖‖Δθ‖) of the last step net of decay.
         probe_accuracy: Ridge readout accuracy per state, a fraction of the test split.
         participation: Participation ratio of each state's covariance.
+        idle: What each block's removal costs.
+        ladder: Readouts of h_{L−⌈L/3⌉} and h_L, image by image.
         not_measured: Why a field is absent, by field name.
         nonfinite: Where a value was NaN or infinite.
         time_probe: Seconds spent.
@@ -304,6 +340,8 @@ class ProbeRow(Frozen):
     step_descent: Numbers | None = None
     probe_accuracy: Numbers | None = None
     participation: Numbers | None = None
+    idle: Idle | None = None
+    ladder: Ladder | None = None
     not_measured: dict[str, str] = Field(default_factory=dict)
     nonfinite: dict[str, str] = Field(default_factory=dict)
     time_probe: Number = None
@@ -318,6 +356,8 @@ class HeaderRow(Frozen):
         rule: What the credit rule says of itself.
         exact: Whether the credit at each state is exact by construction.
         blocks: Names of the blocks, in order.
+        partition: Who chose them: ``given`` by the user, ``found`` by creditscope, or the ``model``'s own.
+        locality: Whether a block's update was shown not to change when later weights do; None: not tried.
         parameters: Number of trainable and frozen parameters together.
         fleet: Run ids stacked with this one, in order; what a bitwise resume needs.
         path: How the fleet was run: ``stacked`` or ``graph``.
@@ -333,6 +373,8 @@ class HeaderRow(Frozen):
     rule: RuleCard | None = None
     exact: list[bool] | None = None
     blocks: list[str] | None = None
+    partition: Literal["given", "found", "model"] | None = None
+    locality: bool | None = None
     parameters: int | None = None
     fleet: list[str] | None = None
     path: str | None = None
@@ -362,6 +404,7 @@ class EndRow(Frozen):
         test_accuracy: At the last epoch, a fraction.
         correct: Per-image correctness on the test split, in order, one bit each, big-endian in each byte, as hex.
         n_test: Bits that count in ``correct``.
+        labels: Class of each test image, two bytes each (big-endian) as hex, where classes differ by more than 10 % in size.
         time_total: Seconds of wall-clock.
     """
 
@@ -372,6 +415,7 @@ class EndRow(Frozen):
     test_accuracy: Number = Field(default=None, ge=0, le=1)
     correct: str | None = None
     n_test: int | None = None
+    labels: str | None = None
     time_total: Number = None
 
 
