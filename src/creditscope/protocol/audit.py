@@ -8,9 +8,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from creditscope.errors import BadInput, argument
+from creditscope.protocol.accuracies import chance
 from creditscope.protocol.cells import Cell, accuracy_of, build_cells
-from creditscope.protocol.check import Outcome, advisory
-from creditscope.protocol.decisions import Decision, balanced_accuracy, chance, decide
+from creditscope.protocol.check import Check, Outcome, advisory
+from creditscope.protocol.decisions import Decision, balanced_accuracy, decide
 from creditscope.protocol.facts import Assumptions
 from creditscope.protocol.present import Section, heading, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
@@ -76,6 +77,7 @@ class JudgedCell:
             "verdict": str(self.verdict.kind) if self.verdict else None,
             "reasons": list(self.verdict.reasons) if self.verdict else [],
             "settles": list(self.verdict.settles) if self.verdict else [],
+            "disagrees": list(self.verdict.disagrees) if self.verdict else [],
             "checks": [outcome.to_dict() for outcome in self.outcomes],
             "stays": [{"check": s.check, "outcome": list(s.outcome), "verdict": list(s.verdict)} for s in self.stays],
             "timeline": [run.to_dict() for run in self.timelines] if self.verdict else [],
@@ -203,9 +205,15 @@ def _audit(
 def _judge(cell: Cell, protocol: Protocol) -> JudgedCell:
     if cell.role == "baseline":
         return JudgedCell(cell)
-    outcomes = [check.judge_safely(cell) for check in protocol.required]
-    outcomes += [advisory(check.judge_safely(cell)) for check in protocol.advisory]
+    outcomes = [_ask(check, cell, protocol) for check in protocol.required]
+    outcomes += [advisory(_ask(check, cell, protocol)) for check in protocol.advisory]
     return JudgedCell(cell, tuple(outcomes), verdict(outcomes))
+
+
+def _ask(check: Check, cell: Cell, protocol: Protocol) -> Outcome:
+    if cell.family in protocol.families.get(check.name, (cell.family,)):
+        return check.judge_safely(cell)
+    return check.not_applicable(f"not asked of a rule of the {cell.family} family")
 
 
 def _collect(logs: Logs, reduce: Reduce | None) -> Loaded:

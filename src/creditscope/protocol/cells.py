@@ -1,6 +1,6 @@
 """Cells: runs that differ only in seed, their role, and the baselines that match them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
@@ -13,6 +13,7 @@ from creditscope.protocol.readings import facts_of, reading_of
 from creditscope.quantities.per_epoch import ACCURACY, BRANCH
 from creditscope.records.labels import labels_of
 from creditscope.records.log import RunLog
+from creditscope.records.rule_card import Family
 from creditscope.records.spec import RunSpec, digest
 
 Role = Literal["claim", "baseline"]
@@ -20,6 +21,11 @@ Role = Literal["claim", "baseline"]
 LINEAR_BRANCH = 0.01
 # What backprop is, whatever rule it is compared with.
 _BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None}
+# What makes the task: a control on it may have been trained at another learning rate.
+_TASK = (
+    *("model", "width", "depth", "terminal_ln", "view", "data", "classes", "targets"),
+    *("epochs", "batch", "schedule", "augment", "dtype"),
+)
 _MUST_BE_KNOWN = ("model", "data", "epochs", "batch", "optimiser", "schedule")
 
 
@@ -61,11 +67,20 @@ class RelatedRuns:
         bp_frozen: Embedding and readout trained by true backprop, blocks frozen.
         readout: Only the terminal norm and the head trained.
         bp: The same net trained by backprop, unpenalised.
+        readouts: Readout-only runs of the claim's own rule and of backprop, each cell once.
+        control: Backprop on the same task, unpenalised: with the claim's own optimiser settings where it was so
+            trained, else the best that there is.
+        control_frozen: Its frozen twin.
+        fixed_feedback: The claim's own rule with feedback that stays at its start.
     """
 
     bp_frozen: tuple[RunLog, ...] = ()
     readout: tuple[RunLog, ...] = ()
     bp: tuple[RunLog, ...] = ()
+    readouts: tuple[tuple[RunLog, ...], ...] = ()
+    control: tuple[RunLog, ...] = ()
+    control_frozen: tuple[RunLog, ...] = ()
+    fixed_feedback: tuple[RunLog, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,12 @@ class Cell:
     def members(self) -> tuple[tuple[RunLog, RunFacts], ...]:
         """Each run with its facts."""
         return tuple((run, facts_of(run, self.assume)) for run in self.runs)
+
+    @property
+    def family(self) -> Family:
+        """What its rule can be asked: the least that all of its runs show."""
+        families = {facts.family for _, facts in self.members}
+        return families.pop() if len(families) == 1 else "update"
 
     def readings(self, check: Check) -> tuple[Any, ...]:
         """What a check reads of each run."""
@@ -214,20 +235,32 @@ class _Pool:
 
     def __init__(self, baselines: Sequence[RunLog], logs: Sequence[RunLog]) -> None:
         self.frozen = [run for run in baselines if run.spec.train_embedding is not False]
+        readouts = [run for run in baselines if run.spec.train_embedding is False and run.finished]
+        whole = [run for run in logs if run.finished and run.spec.train_last in ("all", None, run.spec.depth)]
+        bp = [run for run in whole if run.spec.rule == "bp"]
         self.by_key = _by_key(self.frozen)
-        self.readout = _by_key(run for run in baselines if run.spec.train_embedding is False and run.finished)
-        self.bp = _by_key(
-            run
-            for run in logs
-            if run.spec.rule == "bp" and run.finished and run.spec.train_last in ("all", None, run.spec.depth)
-        )
+        self.readout = _by_key(readouts)
+        self.bp = _by_key(bp)
+        self.fixed = _by_key((run for run in whole if run.spec.fixed_feedback), _penalised_key)
+        frozen = [run for run in self.frozen if run.spec.rule == "bp" and run.finished]
+        self.by_task = [_by_key(runs, _task_key) for runs in (bp, frozen, readouts)]
 
 
-def _by_key(runs: Iterable[RunLog]) -> dict[str, list[RunLog]]:
+def _by_key(runs: Iterable[RunLog], key: Callable[[RunLog], str] | None = None) -> dict[str, list[RunLog]]:
     found: dict[str, list[RunLog]] = {}
     for run in sorted(runs, key=_by_seed):
-        found.setdefault(match_key(run), []).append(run)
+        found.setdefault((key or match_key)(run), []).append(run)
     return found
+
+
+def _penalised_key(run: RunLog) -> str:
+    return digest([run.spec.match_key, run.spec.penalty or 0.0])
+
+
+def _task_key(run: RunLog) -> str:
+    """What must agree with a control: all that makes the task, no penalty, and not the optimiser's settings."""
+    fields = run.spec.model_dump(mode="json", include=set(_TASK))
+    return digest([fields, (run.spec.penalty or 0.0) if run.spec.rule == "bp" else 0.0])
 
 
 def _by_seed(run: RunLog) -> tuple[bool, int, str]:
@@ -275,7 +308,45 @@ def _related(claim: RunLog, pool: _Pool) -> RelatedRuns:
     ).match_key
     frozen = [run for run in pool.by_key.get(bp_key, []) if run.finished]
     readout = pool.readout.get(match_key(claim)) or pool.readout.get(bp_key) or []
-    return RelatedRuns(bp_frozen=tuple(frozen), readout=tuple(readout), bp=tuple(pool.bp.get(bp_key, [])))
+    return RelatedRuns(
+        bp_frozen=tuple(frozen),
+        readout=tuple(readout),
+        bp=tuple(pool.bp.get(bp_key, [])),
+        readouts=_readouts(claim, pool, bp_key),
+        **_controls(claim, pool, bp_key),
+        fixed_feedback=_with_fixed_feedback(claim, pool),
+    )
+
+
+def _readouts(claim: RunLog, pool: _Pool, bp_key: str) -> tuple[tuple[RunLog, ...], ...]:
+    """Of the claim's own rule and of backprop; where neither has its settings, the best on the same task."""
+    found = [pool.readout[key] for key in dict.fromkeys((match_key(claim), bp_key)) if key in pool.readout]
+    return tuple(map(tuple, found)) or tuple(filter(None, [_best(claim, pool.by_task[2])]))
+
+
+def _controls(claim: RunLog, pool: _Pool, bp_key: str) -> dict[str, tuple[RunLog, ...]]:
+    if bp_key in pool.bp and any(run.finished for run in pool.by_key.get(bp_key, [])):
+        twins = tuple(run for run in pool.by_key[bp_key] if run.finished)
+        return {"control": tuple(pool.bp[bp_key]), "control_frozen": twins}
+    return {"control": _best(claim, pool.by_task[0]), "control_frozen": _best(claim, pool.by_task[1])}
+
+
+def _best(claim: RunLog, by_task: dict[str, list[RunLog]]) -> tuple[RunLog, ...]:
+    """The most accurate cell on the claim's task; none where the log does not say what the task was."""
+    if not all(claim.spec.states(name) for name in _MUST_BE_KNOWN):
+        return ()
+    key = digest([claim.spec.model_dump(mode="json", include=set(_TASK)), 0.0])
+    cells: dict[str, list[RunLog]] = {}
+    for run in by_task.get(key, []):
+        cells.setdefault(run.spec.cell_key, []).append(run)
+    return tuple(max(cells.values(), key=lambda runs: mean_accuracy(runs) or 0.0, default=()))
+
+
+def _with_fixed_feedback(claim: RunLog, pool: _Pool) -> tuple[RunLog, ...]:
+    if not claim.header.card.learns or claim.spec.fixed_feedback:
+        return ()
+    control = claim.spec.model_copy(update={"fixed_feedback": True})
+    return tuple(pool.fixed.get(digest([control.match_key, control.penalty or 0.0]), ()))
 
 
 def _bp_norm(spec: RunSpec) -> str | None:

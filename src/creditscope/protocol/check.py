@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
-from creditscope.protocol.evidence import Evidence, Grade, Ruling, SeedOutcome, Side, json_interval, json_number
+from creditscope.protocol.evidence import (
+    Evidence,
+    Grade,
+    History,
+    Ruling,
+    SeedOutcome,
+    Side,
+    json_interval,
+    json_number,
+)
 from creditscope.protocol.text import counted, number, quantity, span
 from creditscope.records.rows import EpochRow, ProbeRow
 
@@ -25,7 +34,7 @@ class Outcome:
 
     Args:
         check: The check.
-        ruling: passes, fires, undecided or not measured.
+        ruling: passes, fires, undecided, not applicable or not measured.
         evidence: The cell's: worst seed, or the cell statistic.
         reason: In words.
         per_seed: Each run's part.
@@ -33,6 +42,7 @@ class Outcome:
         required: Whether it counts in the verdict.
         baseline: What it was compared with, for depth.
         details: Further numbers of this check.
+        history: When the pooled outcome fired, for checks that pool their seeds.
     """
 
     check: "Check"
@@ -44,6 +54,7 @@ class Outcome:
     required: bool = True
     baseline: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    history: History = field(default_factory=History)
 
     @property
     def name(self) -> str:
@@ -66,8 +77,22 @@ class Outcome:
         return self.check.distance(self.evidence.value)
 
     @property
+    def agree(self) -> tuple[int, int] | None:
+        """How many of how many seeds lie, taken alone, on the side that was ruled; None where no side was."""
+        if self.ruling not in (Ruling.PASSES, Ruling.FIRES) or not self.per_seed:
+            return None
+        if self.check.pooled:
+            points = [seed.evidence.value for seed in self.per_seed]
+            sides = [None if v is None else _point(v, self.threshold, self.check.side) for v in points]
+        else:
+            sides = [seed.ruling for seed in self.per_seed]
+        return sum(side is self.ruling for side in sides), len(sides)
+
+    @property
     def first_epoch(self) -> int | None:
-        """The earliest epoch at which any seed fired."""
+        """The earliest epoch at which any seed fired; for checks that pool their seeds, at which the cell did."""
+        if self.check.pooled:
+            return self.history.first
         return min((s.history.first for s in self.per_seed if s.history.first is not None), default=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,10 +111,15 @@ class Outcome:
             "baseline": self.baseline,
             "reason": self.reason,
             "settles": self.settles,
+            "agree": None if self.agree is None else list(self.agree),
             "required": self.required,
             "fires_when": self.check.side,
             "details": self.details,
         }
+
+
+def _point(value: float, threshold: float, side: Side) -> Ruling:
+    return Evidence.point(value, Grade.EXACT).ruling(threshold, side)
 
 
 @dataclass(frozen=True)
@@ -156,6 +186,8 @@ class Check(ABC):
     # Whether it can fire while a run goes on, and how many rows in a row must fire before it counts.
     live: ClassVar[bool] = False
     in_a_row: ClassVar[int] = 1
+    # Whether all seeds are judged together: one alone then says nothing, and only the whole has a history.
+    pooled: ClassVar[bool] = False
     # Whether ``judge`` looks at rows other than a run's last epoch. One that overrides ``read`` need not.
     keeps_rows: ClassVar[bool] = True
 
@@ -252,6 +284,7 @@ class Check(ABC):
         settles: str | None = None,
         baseline: dict[str, Any] | None = None,
         details: dict[str, Any] | None = None,
+        history: History | None = None,
     ) -> Outcome:
         """Rule on evidence and fill in everything that follows from it; ``settles`` is ``settled_by`` if not given."""
         ruling = evidence.ruling(self.threshold, self.side)
@@ -267,12 +300,18 @@ class Check(ABC):
             settles=((self.settled_by if settles is None else settles) or None) if is_open else None,
             baseline=baseline,
             details=details or {},
+            history=history or History(),
         )
 
     @final
     def not_measured(self, why: str, settles: str | None = None, per_seed: tuple[SeedOutcome, ...] = ()) -> Outcome:
         """The outcome when there is nothing to judge."""
         return self.outcome(Evidence.missing(why), why, per_seed, settles)
+
+    @final
+    def not_applicable(self, why: str, per_seed: tuple[SeedOutcome, ...] = ()) -> Outcome:
+        """The outcome when the question makes no sense here: neither a pass nor a gap."""
+        return Outcome(self, Ruling.NOT_APPLICABLE, Evidence.missing(why), why, per_seed)
 
     @final
     def judge_safely(self, cell: "Cell") -> Outcome:

@@ -4,14 +4,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
+from creditscope.protocol.accuracies import chance, is_unequal
 from creditscope.protocol.cells import Cell, mean_accuracy
 from creditscope.quantities.per_epoch import BALANCED_ACCURACY, GAMMA_ACTING, GAMMA_PUBLISHED
 from creditscope.records.log import RunLog
-from creditscope.records.spec import RunSpec
 
 Says = Literal["looks like learning", "does not", "not measured"]
-# Classes are called unequal when their counts differ by more than this factor.
-UNEQUAL = 1.1
 
 
 @dataclass(frozen=True)
@@ -56,25 +54,13 @@ def decide(cell: Cell) -> Decision:
     return Decision(accuracy, level, gamma, _says(above), _says(both))
 
 
-def chance(spec: RunSpec) -> float | None:
-    """Majority-class rate of the test labels; 1/classes when only their number is known; None when neither is.
-
-    Args:
-        spec: The run.
-    """
-    if spec.data is not None and spec.data.class_counts and sum(spec.data.class_counts):
-        return max(spec.data.class_counts) / sum(spec.data.class_counts)
-    return 1 / spec.classes if spec.classes else None
-
-
 def balanced_accuracy(cell: Cell) -> float | None:
     """Mean balanced accuracy over seeds where the classes differ by more than 10 %; None where they do not.
 
     Args:
         cell: The runs.
     """
-    counts = cell.spec.data.class_counts if cell.spec.data is not None else None
-    if not counts or min(counts) <= 0 or max(counts) / min(counts) <= UNEQUAL:
+    if not is_unequal(cell.spec):
         return None
     known = [value for run in cell.runs if (value := BALANCED_ACCURACY.last(run)) is not None]
     return fmean(known) if known else None

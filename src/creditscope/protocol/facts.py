@@ -10,6 +10,7 @@ from creditscope.quantities.per_epoch import HIDDEN
 from creditscope.records.layouts import PENALTY_BLOCKS
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, HeaderRow
+from creditscope.records.rule_card import Family
 from creditscope.records.units import Units
 
 SMALLEST_RATIO = 0.4
@@ -64,17 +65,19 @@ class RunFacts:
         header: What the run is.
         assume: What a user assumed.
         initial: ‖h_L‖ at epoch 0, where it was logged.
+        delivers: Whether credit at the states was logged: then the rule can be asked for its direction there.
     """
 
     header: HeaderRow
     assume: Assumptions = field(default_factory=Assumptions)
     initial: float | None = None
+    delivers: bool = False
 
     @classmethod
     def of(cls, log: RunLog, assume: Assumptions) -> "RunFacts":
         """The facts of a whole log."""
         first = log.epochs[0] if log.epochs else None
-        return cls(log.header, assume, initial_stream(first))
+        return cls(log.header, assume, initial_stream(first), any(row.cosine is not None for row in log.epochs))
 
     @cached_property
     def blocks(self) -> int:
@@ -101,8 +104,21 @@ class RunFacts:
             return tuple(self.header.exact)
         return (self.header.spec.rule == "bp",) * (self.blocks + 1)
 
+    @property
+    def family(self) -> Family:
+        """What the rule can be asked, verified: one that delivers is of the signal family, whatever it says of itself.
+
+        A rule with a loss of its own in each block is asked as an update rule until its locality was shown.
+        """
+        said = self.header.card.family or "signal"
+        if self.delivers or said == "signal":
+            return "signal"
+        return said if said == "update" or self.header.locality else "update"
+
     def trains(self, block: int) -> bool:
-        """Whether a block trains, as far as the spec says."""
+        """Whether a block trains, as far as the spec says; block −1 is the embedding."""
+        if block < 0:
+            return self.header.spec.train_embedding is not False
         last = self.header.spec.train_last
         return not isinstance(last, int) or block >= self.blocks - last
 

@@ -3,32 +3,73 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.protocol.check import Check
-from creditscope.protocol.checks.advisory import DriftCheck, RepresentationCheck
-from creditscope.protocol.checks.depth import DepthInterval, DepthPoint
+from creditscope.protocol.checks import version1
+from creditscope.protocol.checks.advisory import DriftCheck, IdleCheck, RepresentationCheck
+from creditscope.protocol.checks.depth import Depth
 from creditscope.protocol.checks.direction import Direction
 from creditscope.protocol.checks.fidelity import FidelityCheck
+from creditscope.protocol.checks.ladder import LadderCheck
+from creditscope.protocol.checks.learning import Learning
 from creditscope.protocol.checks.movement import MovementCheck
 from creditscope.protocol.checks.reference import ReferenceGain, ReferenceNorm
 from creditscope.protocol.checks.scale import Scale
 from creditscope.protocol.text import listed
+from creditscope.records.rule_card import Family
 from creditscope.registry import CHECK_GROUP, Registry
 
-VERSION = "1"
-_REQUIRED: dict[str, tuple[type[Check], ...]] = {
-    "published": (Scale, ReferenceNorm, DepthPoint),
-    "standard": (Scale, ReferenceGain, DepthInterval, FidelityCheck, Direction, MovementCheck),
+_Checks = tuple[type[Check], ...]
+
+
+@dataclass(frozen=True)
+class _Ships:
+    """A protocol that ships.
+
+    Args:
+        version: Of its definitions.
+        required: The checks that make its verdict.
+        advisory: Those that do not.
+        families: The families that a check applies to, where it does not apply to all.
+    """
+
+    version: str
+    required: _Checks
+    advisory: _Checks
+    families: Mapping[str, tuple[Family, ...]] = field(default_factory=dict)
+
+
+_ADVISORY: _Checks = (DriftCheck, RepresentationCheck)
+_SHIPS = {
+    "published": _Ships("1", (Scale, ReferenceNorm, version1.DepthPoint), _ADVISORY),
+    "standard": _Ships(
+        "2",
+        (Learning, Scale, ReferenceGain, FidelityCheck, Direction, Depth, MovementCheck, LadderCheck),
+        (*_ADVISORY, IdleCheck),
+        {
+            "reference": ("signal",),
+            "fidelity": ("signal", "update"),
+            "direction": ("signal", "update"),
+            "ladder": ("objective",),
+        },
+    ),
+    "standard@1": _Ships(
+        "1",
+        (Scale, ReferenceGain, version1.DepthInterval, FidelityCheck, version1.Direction, MovementCheck),
+        _ADVISORY,
+    ),
 }
-_ADVISORY: tuple[type[Check], ...] = (DriftCheck, RepresentationCheck)
-NAMES = tuple(_REQUIRED)
+NAMES = tuple(_SHIPS)
 CHECKS = Registry(
     "check",
     CHECK_GROUP,
-    {check.name: f"{check.__module__}:{check.__name__}" for check in (*_REQUIRED["standard"], *_ADVISORY)},
+    {
+        check.name: f"{check.__module__}:{check.__name__}"
+        for check in (*_SHIPS["standard"].required, *_SHIPS["standard"].advisory)
+    },
 )
 # It is used in --set NAME=VALUE, in headings and in the addresses within a page.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -46,12 +87,14 @@ class Protocol:
         version: Changes whenever a definition or a default does.
         required: The checks that make the verdict.
         advisory: Those that do not.
+        families: The families that a check applies to, by its name; one that is not named applies to all.
     """
 
     name: str
     version: str
     required: tuple[Check, ...]
     advisory: tuple[Check, ...] = ()
+    families: Mapping[str, tuple[Family, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for check in self.checks:
@@ -81,14 +124,14 @@ class Protocol:
     @property
     def added(self) -> tuple[Check, ...]:
         """The checks that the protocol which ships under this name does not have; none under a name of your own."""
-        ships = _ships(self.name)
+        ships = _ships(self)
         return tuple(check for check, role in self._roles if ships and (type(check), role) not in ships)
 
     @property
     def dropped(self) -> tuple[str, ...]:
         """The checks that it lacks, compared with the protocol which ships under this name."""
         held = {(type(check), role) for check, role in self._roles}
-        return tuple(check.name for check, role in _ships(self.name) if (check, role) not in held)
+        return tuple(check.name for check, role in _ships(self) if (check, role) not in held)
 
     @property
     def _roles(self) -> list[tuple[Check, bool]]:
@@ -163,21 +206,24 @@ def protocol_named(name: str | Protocol, thresholds: Mapping[str, float] | None 
     """A protocol that ships, or the one given, with some thresholds of one's own.
 
     Args:
-        name: ``standard``, ``published``, or a ``Protocol``.
+        name: ``standard``, ``published``, ``standard@1`` for an earlier version, or a ``Protocol``.
         thresholds: Threshold by check name; recorded in the audit.
     """
     if not isinstance(name, Protocol):
-        if name not in _REQUIRED:
+        if name not in _SHIPS:
             raise BadInput(f"unknown protocol {name!r}; {did_you_mean(str(name), NAMES)}")
-        required, advisory = (tuple(check() for check in checks) for checks in (_REQUIRED[name], _ADVISORY))
-        name = Protocol(name, VERSION, required, advisory)
+        ships = _SHIPS[name]
+        required, advisory = (tuple(check() for check in checks) for checks in (ships.required, ships.advisory))
+        name = Protocol(name.partition("@")[0], ships.version, required, advisory, ships.families)
     return name.with_thresholds(thresholds or {})
 
 
-def _ships(name: str) -> list[tuple[type[Check], bool]]:
-    """What ships under a name: each check, and whether it is required; nothing under a name of one's own."""
-    required, advisory = _REQUIRED.get(name, ()), _ADVISORY if name in _REQUIRED else ()
-    return [*((check, True) for check in required), *((check, False) for check in advisory)]
+def _ships(protocol: "Protocol") -> list[tuple[type[Check], bool]]:
+    """What ships under a name and version: each check, and whether it is required; nothing under one of one's own."""
+    for name, ships in _SHIPS.items():
+        if (protocol.name, protocol.version) == (name.partition("@")[0], ships.version):
+            return [*((check, True) for check in ships.required), *((check, False) for check in ships.advisory)]
+    return []
 
 
 def find_check(what: Check | type[Check] | str) -> Check:

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any, TypeVar
 
@@ -109,7 +109,7 @@ class Reader:
             log: The whole log.
         """
         header = self._header(log.header)
-        facts = RunFacts(header, self._assume, RunFacts.of(log, self._assume).initial)
+        facts = replace(RunFacts.of(log, self._assume), header=header)
         checks = () if log.spec.is_baseline else self._checks
         return ReadRun(
             name=log.name,

@@ -58,8 +58,8 @@ class Gap:
 def zones(outcome: Outcome) -> list[tuple[float, float, Ruling]]:
     """Thresholds from −∞ to ∞, split where the outcome changes: (from, to, ruling)."""
     low, high = outcome.evidence.low, outcome.evidence.high
-    if outcome.ruling is Ruling.NOT_MEASURED:
-        return [(-math.inf, math.inf, Ruling.NOT_MEASURED)]
+    if outcome.ruling in (Ruling.NOT_MEASURED, Ruling.NOT_APPLICABLE):
+        return [(-math.inf, math.inf, outcome.ruling)]
     order = (Ruling.PASSES, Ruling.UNDECIDED, Ruling.FIRES)
     rulings = order if outcome.check.side == "below" else order[::-1]
     ends = (-math.inf, low, high, math.inf)

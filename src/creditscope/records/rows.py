@@ -404,7 +404,7 @@ class EndRow(Frozen):
         test_accuracy: At the last epoch, a fraction.
         correct: Per-image correctness on the test split, in order, one bit each, big-endian in each byte, as hex.
         n_test: Bits that count in ``correct``.
-        labels: Class of each test image, two bytes each (big-endian) as hex, where classes differ by more than 10 % in size.
+        labels: Class of each test image, two bytes each (big-endian) as hex, where classes differ by more than 10 %.
         time_total: Seconds of wall-clock.
     """
 

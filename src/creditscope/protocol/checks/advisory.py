@@ -1,14 +1,23 @@
-"""Checks that advise and never count in a verdict: drift names a sub-mode, representation asks what the blocks add."""
+"""Checks that advise and never count in a verdict: the kind of failure, what the blocks add, which of them idle."""
 
 import math
 from typing import final
 
-from creditscope.protocol.check import CheckPlot
+from creditscope.protocol.cells import Cell
+from creditscope.protocol.check import Check, CheckPlot, Outcome, sentence
 from creditscope.protocol.checks.point import ProbeCheck
-from creditscope.protocol.evidence import Evidence, Grade
+from creditscope.protocol.evidence import Evidence, Grade, SeedOutcome, combine
 from creditscope.protocol.facts import RunFacts, finite
+from creditscope.protocol.text import listed
 from creditscope.quantities.expensive import DRIFT, PROBE_ACCURACY
-from creditscope.records.rows import ProbeRow
+from creditscope.quantities.per_epoch import BRANCH
+from creditscope.records.log import RunLog
+from creditscope.records.rows import Idle, ProbeRow
+
+# A branch that adds less than this to the stream does nothing that a float32 net would notice.
+NO_BRANCH = 1e-3
+# A change of accuracy within so many standard errors over the images cannot be told from none.
+IMAGE_ERROR = 1.96
 
 
 @final
@@ -69,3 +78,63 @@ class RepresentationCheck(ProbeCheck):
         # "No better" includes a tie, while a check fires strictly below its threshold: step one float down.
         just_below = math.nextafter(gain, -math.inf)
         return Evidence(gain, just_below, just_below, Grade.EXACT)
+
+
+@final
+class IdleCheck(Check):
+    """Fires when some block of some run could be taken out: nobody would notice, or its branch is hardly there."""
+
+    name = "idle"
+    unit = "idle blocks"
+    side = "above"
+    by_difference = True
+    threshold = 0.0
+    allowed = (0.0, math.inf)
+    keeps_rows = False
+    title = "Idle blocks"
+    question = "Would anybody notice if a block were taken out?"
+    healthy = (
+        "A block idles when setting its branch to zero changes accuracy by less than the error over the test images, "
+        "or when its branch adds less than a thousandth to the stream."
+    )
+    advice = "Count the blocks that work, not those that were built: the effective depth is smaller."
+    settled_by = "measure accuracy with the branch of each block set to zero, at the last epoch"
+    plot = CheckPlot(("branch",), "layers")
+
+    def judge(self, cell: Cell) -> Outcome:
+        """The run with the most idle blocks."""
+        seeds: tuple[SeedOutcome, ...] = cell.readings(self)
+        evidence = combine(seeds, self.side)
+        return self.outcome(evidence, sentence(self, "idle blocks:", evidence, seeds), seeds)
+
+    def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
+        """How many blocks that train idle at the last probe."""
+        evidence = self._evidence(run, facts)
+        epoch = run.last.epoch if run.last else None
+        return SeedOutcome(run.spec.seed, run.name, epoch, evidence.ruling(self.threshold, self.side), evidence)
+
+    def _evidence(self, run: RunLog, facts: RunFacts) -> Evidence:
+        blocks = [block for block in range(facts.blocks) if facts.trains(block)]
+        branches = (BRANCH.read(run.last, facts.units) if run.last else None) or ()
+        idle = next((probe.idle for probe in reversed(run.probes) if probe.idle is not None), None)
+        found = [_idles(block, branches[block] if block < len(branches) else None, idle) for block in blocks]
+        if not found or all(value is None for value in found):
+            return Evidence.missing("neither the branches nor the removal of blocks was measured")
+        which = [block for block, value in zip(blocks, found, strict=True) if value]
+        least, unknown = len(which), sum(value is None for value in found)
+        note = f"block{'s' if least > 1 else ''} {listed(which)}" if which else ""
+        if not unknown:
+            return Evidence.point(least, Grade.EXACT, note)
+        why = f"the removal of {unknown} blocks was not measured"
+        notes = tuple(filter(None, (note, why)))
+        return Evidence(least if least else None, least, least + unknown, Grade.BOUNDED, notes)
+
+
+def _idles(block: int, branch: float | None, idle: Idle | None) -> bool | None:
+    """Whether a block idles; None where its branch is there and its removal was not measured."""
+    if branch is not None and branch < NO_BRANCH:
+        return True
+    if idle is None or block >= len(idle.change):
+        return None
+    change, se = finite(idle.change[block]), finite(idle.se[block])
+    return None if change is None or se is None else abs(change) <= IMAGE_ERROR * se

@@ -1,4 +1,4 @@
-"""What one probe says of each deep block of one run: its cosine, its null, or why there is none."""
+"""What one probe says of the credit of each block of one run: its cosine, its null, or why there is none."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,19 +8,20 @@ from numpy.typing import NDArray
 
 from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.spill import Slot
+from creditscope.quantities.expensive import GRADIENT
 from creditscope.quantities.per_epoch import COSINE, REFERENCE
 from creditscope.records.log import RunLog
-from creditscope.records.rows import EpochRow, ProbeRow
+from creditscope.records.rows import EpochRow, NullTest, ProbeRow
 
 Standing = Literal["ok", "exact", "zero", "unknown"]
 
 
 @dataclass(frozen=True)
 class BlockCredit:
-    """What one probe says of one deep block of one run.
+    """What one probe says of one block of one run.
 
     Args:
-        block: Which block; its credit acts at state ``block`` + 1.
+        block: Which block; its credit acts at state ``block`` + 1. The embedding is block −1.
         standing: ``ok``; ``exact`` by construction; ``zero`` credit; or ``unknown``.
         cosine: Mean cosine.
         p: Against the fresh-feedback null.
@@ -64,10 +65,18 @@ def read_blocks(facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -
         row: The epoch row of the same epoch.
     """
     blocks = [block for block in range(1, facts.blocks) if facts.trains(block)]
-    return [_read_block(facts, block, probe, row) for block in blocks]
+    return [read_block(facts, block, probe, row) for block in blocks]
 
 
-def _read_block(facts: RunFacts, block: int, probe: ProbeRow | None, row: EpochRow | None) -> BlockCredit:
+def read_block(facts: RunFacts, block: int, probe: ProbeRow | None, row: EpochRow | None) -> BlockCredit:
+    """What a probe says of the credit of one block.
+
+    Args:
+        facts: The run.
+        block: Which; −1 is the embedding.
+        probe: Its null.
+        row: The epoch row of the same epoch.
+    """
     state = block + 1
     statuses = COSINE.status(row) if row is not None else ()
     status = statuses[state] if len(statuses) > state else "not measured"
@@ -83,14 +92,37 @@ def _read_block(facts: RunFacts, block: int, probe: ProbeRow | None, row: EpochR
     null = COSINE.null(probe) if probe is not None else None
     if null is None:
         said = probe.not_measured.get("null") if probe is not None else None
-        return BlockCredit(block, "unknown", why=f"no fresh-feedback null is logged{f' ({said})' if said else ''}")
-    observed, p = finite(_at(null.observed, state)), finite(_at(null.p, state))
+        return BlockCredit(block, "unknown", why=f"no null of the cosine is logged{f' ({said})' if said else ''}")
+    return _against_null(block, null, state, f"state {state}")
+
+
+def read_update(facts: RunFacts, block: int, probe: ProbeRow | None) -> BlockCredit:
+    """What a probe says of the update of one block: the cosine of its raw gradient and backprop's.
+
+    Args:
+        facts: The run.
+        block: Which.
+        probe: The probe row.
+    """
+    value = GRADIENT.at(probe, facts.units, block) if probe is not None else None
+    if probe is None or value is None:
+        said = probe.not_measured.get("gradient_cosine") if probe is not None else None
+        return BlockCredit(block, "unknown", why=f"no cosine of the update is logged{f' ({said})' if said else ''}")
+    null = GRADIENT.null(probe)
+    if null is None:
+        said = probe.not_measured.get("gradient_null")
+        return BlockCredit(block, "unknown", why=f"no null of the update is logged{f' ({said})' if said else ''}")
+    return _against_null(block, null, block, f"block {block}")
+
+
+def _against_null(block: int, null: NullTest, at: int, where: str) -> BlockCredit:
+    observed, p = finite(_at(null.observed, at)), finite(_at(null.p, at))
     if observed is None:
-        return BlockCredit(block, "unknown", why=f"no cosine at state {state}")
-    draws = _finite_array(null.draws[state]) if null.draws and len(null.draws) > state else None
+        return BlockCredit(block, "unknown", why=f"no cosine at {where}")
+    draws = _finite_array(null.draws[at]) if null.draws and len(null.draws) > at else None
     if draws is None and p is None:
-        return BlockCredit(block, "unknown", why=f"no null at state {state}")
-    mean, sd = finite(_at(null.mean, state)), finite(_at(null.sd, state))
+        return BlockCredit(block, "unknown", why=f"no null at {where}")
+    mean, sd = finite(_at(null.mean, at)), finite(_at(null.sd, at))
     redraws = null.redraws if draws is None else len(draws)
     return BlockCredit(block, "ok", observed, p, draws, mean, sd, redraws)
 

@@ -1,318 +1,325 @@
-"""The depth check: is the trained net better than its own twin with frozen blocks?"""
+"""The depth check: are trained blocks better than untrained ones, on a task where trained blocks can be?"""
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, final
 
-from creditscope.protocol.cells import Cell, accuracy_of, effectively_linear, mean_accuracy
+from creditscope.protocol.cells import Cell, effectively_linear, mean_accuracy
 from creditscope.protocol.check import Check, CheckPlot, Outcome
-from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome
-from creditscope.protocol.inference import (
-    Estimate,
-    image_standard_error,
-    paired,
-    read_bits,
-    seeds_needed_range,
-    welch,
-)
-from creditscope.protocol.readings import correct_of, curve_of
+from creditscope.protocol.checks.seeds import images_text, k_of_n, needed_text, point_seeds
+from creditscope.protocol.evidence import Evidence, History, Ruling, worst
+from creditscope.protocol.margins import LEVEL, Margin
+from creditscope.protocol.opponents import Opponent, backprop_gain, fixed_feedback, opponents
+from creditscope.protocol.readings import curve_of
 from creditscope.protocol.text import counted, listed, number, span
 from creditscope.records.log import RunLog
 from creditscope.records.table import Table
 
 PP = 100.0
+# Worse than an opponent by more than this is harm, and harm needs no proof that the task rewards depth.
+HARM = -1.0
 
 
-@dataclass(frozen=True)
-class Margins:
-    """Accuracies of a cell and of its baseline, ready to be compared.
-
-    Args:
-        claims: Runs with their accuracy.
-        baselines: The same for the baseline; empty for a bare number.
-        notes: What was left out or assumed.
-    """
-
-    claims: tuple[tuple[RunLog, float], ...]
-    baselines: tuple[tuple[RunLog, float], ...]
-    notes: tuple[str, ...]
-
-    @property
-    def common(self) -> list[int]:
-        """Seeds on both sides, each once."""
-        ours = [run.spec.seed for run, _ in self.claims]
-        theirs = [run.spec.seed for run, _ in self.baselines]
-        return [seed for seed in ours if seed is not None and ours.count(seed) == theirs.count(seed) == 1]
-
-
+@final
 class Depth(Check):
-    """Fires when accuracy − matched frozen accuracy is below the margin, in percentage points."""
+    """Passes when accuracy clears every matched opponent by the margin; fires when it lies below one of them by it.
+
+    Opponents are the frozen twin and training nothing but the readout. The interval joins seeds and test images. Where
+    backprop itself does not gain the margin over its own frozen twin, the task cannot tell, and nothing is decided.
+    """
 
     name = "depth"
     unit = "pp"
     by_difference = True
     side = "below"
     threshold = 2.0
+    pooled = True
     keeps_rows = False
     title = "Depth"
-    question = "Do the trained blocks beat the same net with its blocks frozen?"
+    question = "Are trained blocks better than untrained ones?"
     healthy = (
-        "Each line is a run's accuracy less that of its frozen twin, in which the blocks stay as drawn. Below the "
-        "margin the blocks add nothing that the embedding and the readout would not reach alone."
+        "Each line is a run's accuracy less that of its frozen twin, in which the blocks stay as drawn. The strongest "
+        "opponent decides: the twin, or a net of which only the readout was trained."
     )
     advice = (
-        "Report the frozen twin with the accuracy. If the twin is as good, the claim is about a shallow net: "
-        "say so, or find the block that destroys what the embedding gives."
+        "Report the frozen twin and the readout with the accuracy. If one of them is as good, the claim is about a "
+        "shallow net: say so, or find the block that destroys what the embedding gives."
     )
     plot = CheckPlot(("margin", "accuracy"), lines=("margin",), baselines=True)
 
-    @final
     def judge(self, cell: Cell) -> Outcome:
-        """Compare with the matched baseline, or with a bare number."""
-        if cell.baseline is None:
-            why = cell.why_no_baseline or "no baseline"
-            return self.not_measured(f"not compared: {why}", _train_the_twin(cell))
-        margins = _margins(cell)
-        if not margins.claims:
-            return self.not_measured("; ".join(margins.notes) or "no accuracy is logged", _train_the_twin(cell))
-        if cell.baseline.runs and not margins.baselines:
-            return self.not_measured("the baseline logs hold no accuracy", _train_the_twin(cell))
-        estimate = self.estimate(cell, margins)
-        grade = Grade.EXACT if cell.baseline.matched else Grade.PROXY
-        evidence = self.evidence(estimate, grade)
+        """Compare with every opponent at hand, then ask whether the task rewards depth at all."""
+        found = opponents(cell)
+        if not found:
+            return self.not_measured(f"not compared: {_why_not(cell)}", _train_the_twin(cell))
+        control = backprop_gain(cell)
+        evidence = self._intervals(found)
+        whys = (self._control(evidence, control), *self._conditions(cell, evidence, found))
+        open_ = [why for why in whys if why]
+        decider = _decider(found, evidence.ruling(self.threshold, self.side))
+        if open_:
+            evidence = replace(evidence, low=-math.inf, high=math.inf)
         ruling = evidence.ruling(self.threshold, self.side)
-        details = _details(cell, margins, estimate, self.threshold)
+        reason = "; ".join(
+            [
+                self._against(decider, ruling, len(found)),
+                *open_,
+                *(self._beside(other) for other in found if other is not decider),
+                *self._remarks(cell, control, found),
+            ]
+        )
         return self.outcome(
             evidence,
-            "; ".join(
-                [
-                    self._sentence(evidence, estimate, details),
-                    *margins.notes,
-                    *_comparison(cell, self.threshold, ruling),
-                ]
-            ),
-            tuple(self._seed(cell, margins, run, accuracy, evidence) for run, accuracy in margins.claims),
-            self._settles(cell, details, evidence),
-            _baseline(cell),
-            details,
+            reason,
+            point_seeds(decider.claims, decider.margin, PP),
+            self._settles(cell, found, decider, control),
+            _compared(cell, found, decider, control),
+            self._details(decider, control),
+            self._history(decider, ruling),
         )
 
     def extra(self, judged: Sequence[tuple[str, Cell, Outcome]]) -> Table:
-        """What each claim was compared with."""
+        """What each claim was compared with, the one that decided first."""
         rows = []
         for label, cell, outcome in judged:
-            if (base := outcome.baseline) is None:
-                continue
-            others = [other for other in base["beside"] if other["method"] != base["method"]]
-            rows.append(
-                (
-                    label,
-                    _fraction(mean_accuracy(cell.runs)),
-                    base["method"] or "a bare number",
-                    _fraction(base["accuracy"]),
-                    "yes" if base["matched"] else "no",
-                    ", ".join(f"{other['method']} {_fraction(other['accuracy'])}" for other in others) or "–",
+            for opponent in (outcome.baseline or {}).get("opponents", ()):
+                low, high = opponent["interval"]
+                rows.append(
+                    (
+                        label,
+                        _fraction(mean_accuracy(cell.runs)),
+                        opponent["method"],
+                        _fraction(opponent["accuracy"]),
+                        f"{opponent['margin']:+.2f}",
+                        "–" if low is None else span(low, high, ""),
+                        "yes" if opponent["matched"] else "no",
+                        "yes" if opponent["decides"] else "",
+                    )
                 )
-            )
-        columns = ("method", "accuracy", "compared with", "its accuracy", "matched", "related")
+        columns = (
+            "method",
+            "accuracy",
+            "opponent",
+            "its accuracy",
+            "margin (pp)",
+            "95 % interval",
+            "matched",
+            "decides",
+        )
         return Table(columns, tuple(rows), title="What each was compared with")
 
-    @abstractmethod
-    def estimate(self, cell: Cell, margins: Margins) -> Estimate:
-        """The margin over seeds, in percentage points."""
+    def _intervals(self, found: Sequence[Opponent]) -> Evidence:
+        """``low`` is what the claim clears against every opponent; ``high`` what it stays below against one."""
+        value = min(opponent.margin.mean for opponent in found)
+        low = min(opponent.margin.low() for opponent in found)
+        high = min(opponent.margin.high(LEVEL / len(found)) for opponent in found)
+        grade = worst(opponent.grade for opponent in found)
+        return Evidence(PP * value, PP * low, PP * high, grade)
 
-    @abstractmethod
-    def evidence(self, estimate: Estimate, grade: Grade) -> Evidence:
-        """What the estimate is taken to prove."""
+    def _control(self, evidence: Evidence, control: Margin | None) -> str:
+        """Why the task leaves the question open; empty where it does not."""
+        harm = evidence.high < HARM
+        if control is None:
+            fires = evidence.ruling(self.threshold, self.side) is Ruling.FIRES
+            return "no positive control (bp and bp@frozen) among the logs" if fires and not harm else ""
+        if PP * control.low() > self.threshold:
+            return ""
+        if harm and PP * control.low() >= HARM:
+            return ""
+        return f"this task cannot tell: backprop itself gains {_interval(control)} over its frozen twin"
 
-    def _sentence(self, evidence: Evidence, estimate: Estimate, details: dict[str, Any]) -> str:
-        ruling = evidence.ruling(self.threshold, self.side)
-        shown = f"margin {estimate.mean:+.2f} pp"
-        if not math.isinf(estimate.low):
-            shown += f", 95 % interval {span(estimate.low, estimate.high, '')} ({estimate.kind})"
-        limit = f"{number(self.threshold)} pp"
-        text = {
-            Ruling.FIRES: f"{shown}, below {limit}",
-            Ruling.PASSES: f"{shown}, at or above {limit}",
-        }.get(ruling, f"{shown}, which leaves {limit} open")
-        if ruling is Ruling.UNDECIDED and estimate.kind == "one seed":
-            text += " (one seed is not enough)"
-        if details.get("image_se") is not None:
-            text += f"; ± {details['image_se']:.2f} pp standard error over {details['n_test']} test images"
-        return text
+    def _conditions(self, cell: Cell, evidence: Evidence, found: Sequence[Opponent]) -> list[str]:
+        """What else a pass asks for."""
+        if evidence.ruling(self.threshold, self.side) is not Ruling.PASSES:
+            return []
+        roles = {opponent.role for opponent in found}
+        missing = []
+        if "frozen" not in roles:
+            missing.append(f"no frozen twin: {_why_not(cell)}")
+        if "readout" not in roles and not self._more_than_shallow(cell, found):
+            missing.append("no @readout among the logs, and not shown to be more than bp@frozen")
+        if cell.runs[0].header.card.learns and not cell.spec.fixed_feedback:
+            same = fixed_feedback(cell)
+            if same is None:
+                missing.append("its feedback learns, and no @fixed-feedback run shows that this helps")
+            elif same.margin.low() <= 0:
+                missing.append(f"moving the feedback is not shown to help: {_interval(same.margin)} over {same.method}")
+        return missing
 
-    def _settles(self, cell: Cell, details: dict[str, Any], evidence: Evidence) -> str:
-        if evidence.grade is not Grade.EXACT:
+    def _more_than_shallow(self, cell: Cell, found: Sequence[Opponent]) -> bool:
+        shallow = cell.related.control_frozen
+        if not shallow:
+            return False
+        if any(set(opponent.runs) & set(shallow) for opponent in found):
+            return True  # it is one of the opponents, and was cleared
+        compared = opponents(replace(cell, baseline=None, related=replace(cell.related, readouts=(shallow,))))
+        return all(opponent.margin.low() > 0 for opponent in compared)
+
+    def _against(self, opponent: Opponent, ruling: Ruling, of: int) -> str:
+        """The margin over the opponent that decides, in words that follow the numbers."""
+        found, limit = opponent.margin, f"{number(self.threshold)} pp"
+        level = LEVEL / of if ruling is Ruling.FIRES else LEVEL
+        shown = f"margin over {opponent.method} {_interval(found, level)}"
+        if PP * found.high(level) < self.threshold:
+            adds = PP * found.low(level) > 0
+            says = f"below {limit}" + (f": adds something, less than {limit}" if adds else "")
+        elif PP * found.low() >= self.threshold:
+            says = f"at or above {limit}"
+        else:
+            says = f"which leaves {limit} open"
+        if found.kind == "one seed":
+            says += " (one seed is not enough)"
+        return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, ruling)}", *images_text(found)])
+
+    def _beside(self, opponent: Opponent) -> str:
+        return f"over {opponent.method} {_interval(opponent.margin)}"
+
+    def _remarks(self, cell: Cell, control: Margin | None, found: Sequence[Opponent]) -> list[str]:
+        said: list[str] = []
+        bare = [opponent for opponent in found if not opponent.runs]
+        if bare:
+            said.append(f"unmatched: the baseline is a bare number, {bare[0].accuracy:.4g}")
+        elif cell.baseline is not None and cell.baseline.unknown:
+            said.append(f"unmatched: the logs do not state {listed(cell.baseline.unknown)}")
+        unfinished = [run.name for run in cell.runs if not run.finished]
+        if unfinished:
+            said.append(
+                f"unfinished, {'judged at the last logged epoch' if bare else 'not compared'}: {listed(unfinished)}"
+            )
+        if cell.baseline is not None and effectively_linear(cell.baseline.runs):
+            said.append(f"{cell.baseline.method} is effectively linear (‖f‖/‖h‖ < 1 %)")
+        if control is not None and cell.spec.rule != "bp":
+            said.append(f"backprop gains {_interval(control)} over its frozen twin")
+        shallow = mean_accuracy(cell.related.bp_frozen)
+        if cell.spec.rule != "bp" and shallow is not None:
+            ours = mean_accuracy(cell.runs) or 0.0
+            if PP * found[0].margin.low() >= self.threshold > PP * (ours - shallow):
+                said.append("better than its own frozen twin, not better than a shallow net trained by backprop")
+            said.append(f"bp@frozen reaches {shallow:.4g} ({counted(len(cell.related.bp_frozen), 'seed')})")
+        return said
+
+    def _settles(self, cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> str:
+        """Advice that fits what was done already."""
+        roles = {opponent.role for opponent in found}
+        if "frozen" not in roles or any(not opponent.matched for opponent in found):
             return _train_the_twin(cell)
-        needed = details.get("seeds_needed")
-        if not needed or needed[0] is None:
-            return "train at least 2 seeds of the run and of its frozen twin, the same seeds"
-        most = "many more" if needed[1] is None else str(needed[1])
-        return f"train about {needed[0]} to {most} seeds of the run and of its frozen twin"
+        if control is not None and PP * control.low() <= self.threshold:
+            if control.kind == "one seed":
+                return "train at least 3 seeds of bp and bp@frozen on this task"
+            if PP * control.high() > self.threshold:
+                return needed_text(control, self.threshold / PP, "of bp and bp@frozen")
+            return "another task: on this one depth gains backprop less than the margin"
+        if control is None and PP * decider.margin.high() < self.threshold:
+            return "train bp and bp@frozen with the same data, model and schedule, 3 seeds or more"
+        if "readout" not in roles:
+            return "train bp@readout with the same recipe and seeds"
+        if decider.margin.low() * PP >= self.threshold:
+            return "train the @fixed-feedback control with the same recipe and seeds, or more seeds of it"
+        return needed_text(decider.margin, self.threshold / PP, f"of the run and of {decider.method}")
 
-    def _seed(self, cell: Cell, margins: Margins, run: RunLog, accuracy: float, whole: Evidence) -> SeedOutcome:
-        """One run's margin as a point; its firing epoch counts only where the cell as a whole fires."""
-        evidence = Evidence.point(PP * (accuracy - _opponent(cell, margins, run)), whole.grade)
-        ruling = evidence.ruling(self.threshold, self.side)
-        epoch = run.last.epoch if run.last else None
-        fires = ruling is Ruling.FIRES and whole.ruling(self.threshold, self.side) is Ruling.FIRES
-        since = self._since(margins, run) if fires else None
-        history = History(first=epoch if fires and since is None else since)
-        return SeedOutcome(run.spec.seed, run.name, epoch, ruling, evidence, history)
+    def _details(self, decider: Opponent, control: Margin | None) -> dict[str, Any]:
+        found = decider.margin
+        needed = found.needed(self.threshold / PP)
+        share = control.mean if control is not None else None
+        return {
+            "estimator": found.kind,
+            "seeds": found.seeds,
+            "sd": None if found.sd is None else PP * found.sd,
+            "image_se": PP * math.sqrt(found.image_variance),
+            "n_test": found.images,
+            "seeds_needed": None if needed is None else [needed.fewest, needed.most],
+            "images_needed": None if needed is None else needed.images,
+            # The share of backprop's own gain; that of a task which rewards no depth says nothing.
+            "normalised_margin": found.mean / share if share is not None and share > 0 else None,
+        }
 
-    def _since(self, margins: Margins, run: RunLog) -> int | None:
-        """Start of the last stretch of epochs below the margin, each compared with the twin at the same epoch."""
-        by_epoch: dict[int, list[float]] = {}
-        for twin, _ in _twins(margins, run):
-            for epoch, accuracy in curve_of(twin).accuracies.items():
-                by_epoch.setdefault(epoch, []).append(accuracy)
+    def _history(self, decider: Opponent, ruling: Ruling) -> History:
+        """Start of the last stretch of epochs at which all seeds together lay below the margin."""
+        if ruling is not Ruling.FIRES:
+            return History()
+        ours, theirs = _mean_curve(decider.claims), _mean_curve(decider.runs)
+        last = max((run.last.epoch for run in decider.claims if run.last), default=None)
         since = None
-        for epoch, accuracy in reversed(curve_of(run).accuracies.items()):
-            if epoch == 0 or epoch not in by_epoch:
-                continue
-            if PP * (accuracy - fmean(by_epoch[epoch])) >= self.threshold:
+        for epoch in sorted(set(ours) & set(theirs) - {0}, reverse=True):
+            if PP * (ours[epoch] - theirs[epoch]) >= self.threshold:
                 break
             since = epoch
-        return since
+        return History(first=last if since is None else since)
 
 
-@final
-class DepthPoint(Depth):
-    """The published form: difference of seed means, a point estimate."""
-
-    def estimate(self, cell: Cell, margins: Margins) -> Estimate:
-        """Difference of the seed means."""
-        mean = PP * (fmean(accuracy for _, accuracy in margins.claims) - _baseline_mean(cell, margins))
-        return Estimate(mean, -math.inf, math.inf, None, len(margins.claims), "point")
-
-    def evidence(self, estimate: Estimate, grade: Grade) -> Evidence:
-        """The point itself."""
-        return Evidence.point(estimate.mean, grade)
+def _mean_curve(runs: Sequence[RunLog]) -> dict[int, float]:
+    """Mean accuracy at the epochs that every run has logged."""
+    curves = [curve_of(run).accuracies for run in runs]
+    common = set.intersection(*map(set, curves)) if curves else set()
+    return {epoch: fmean(curve[epoch] for curve in curves) for epoch in common}
 
 
-@final
-class DepthInterval(Depth):
-    """The standard form: a 95 % t interval over paired seeds must clear the margin."""
-
-    def estimate(self, cell: Cell, margins: Margins) -> Estimate:
-        """Paired on common seeds, Welch where there are fewer than two, against a constant for a bare number."""
-        claims = [PP * accuracy for _, accuracy in margins.claims]
-        if not margins.baselines:
-            return paired([value - PP * _baseline_mean(cell, margins) for value in claims])
-        common = margins.common
-        if len(common) >= 2 or len(margins.claims) == len(margins.baselines) == len(common):
-            ours = {run.spec.seed: accuracy for run, accuracy in margins.claims}
-            theirs = {run.spec.seed: accuracy for run, accuracy in margins.baselines}
-            return paired([PP * (ours[seed] - theirs[seed]) for seed in common])
-        return welch(claims, [PP * accuracy for _, accuracy in margins.baselines])
-
-    def evidence(self, estimate: Estimate, grade: Grade) -> Evidence:
-        """The interval."""
-        return Evidence(estimate.mean, estimate.low, estimate.high, grade)
+def _decider(found: Sequence[Opponent], ruling: Ruling) -> Opponent:
+    """The opponent on whom the outcome hangs: the strongest, by the end of the interval that decides."""
+    if ruling is Ruling.FIRES:
+        return min(found, key=lambda opponent: opponent.margin.high(LEVEL / len(found)))
+    return min(found, key=lambda opponent: (opponent.margin.low(), opponent.margin.mean))
 
 
-def _margins(cell: Cell) -> Margins:
-    """Accuracies on both sides. Unfinished runs never match: they are left out, by name."""
-    assert cell.baseline is not None
-    notes: list[str] = []
-    runs = list(cell.runs)
-    if cell.baseline.runs:
-        unfinished = [run.name for run in runs if not run.finished]
-        runs = [run for run in runs if run.finished]
-        if unfinished:
-            notes.append(f"unfinished, not compared: {listed(unfinished)}")
-    else:
-        ended_early = [run.name for run in runs if not run.finished]
-        if ended_early:
-            notes.append(f"unfinished, judged at the last logged epoch: {listed(ended_early)}")
-    claims = tuple((run, accuracy) for run in runs if (accuracy := accuracy_of(run)) is not None)
-    silent = [run.name for run in runs if accuracy_of(run) is None]
-    if silent:
-        notes.append(f"no accuracy logged: {listed(silent)}")
-    theirs = tuple((run, value) for run in cell.baseline.runs if (value := accuracy_of(run)) is not None)
-    margins = Margins(claims, theirs, ())
-    left = [str(run.spec.seed) for run, _ in (*claims, *theirs) if run.spec.seed not in margins.common]
-    if theirs and len(margins.common) >= 2 and left:
-        notes.append(f"seeds on one side only, left out of the pairs: {listed(dict.fromkeys(left))}")
-    return Margins(claims, theirs, tuple(notes))
+def _interval(found: Margin, level: float = LEVEL) -> str:
+    shown = f"{PP * found.mean:+.2f} pp"
+    if math.isinf(found.half(level)):
+        return shown
+    ends = span(PP * found.low(level), PP * found.high(level), "")
+    percent = f"{100 * (1 - level):.3g} %"
+    return f"{shown}, {percent} interval {ends} ({found.kind})"
 
 
-def _baseline_mean(cell: Cell, margins: Margins) -> float:
-    assert cell.baseline is not None
-    if cell.baseline.accuracy is not None:
-        return cell.baseline.accuracy
-    return fmean(accuracy for _, accuracy in margins.baselines)
+def _why_not(cell: Cell) -> str:
+    if cell.baseline is None:
+        return cell.why_no_baseline or "no baseline"
+    held = [run for run in cell.runs if run.finished] if cell.baseline.runs else list(cell.runs)
+    if not held:
+        return f"unfinished: {listed(run.name for run in cell.runs)}"
+    return "no accuracy is logged" if mean_accuracy(held) is None else "the baseline logs hold no accuracy"
 
 
-def _twins(margins: Margins, run: RunLog) -> list[tuple[RunLog, float]]:
-    """The baseline run of the same seed, or all of them when the seed has none."""
-    if run.spec.seed in margins.common:
-        return [twin for twin in margins.baselines if twin[0].spec.seed == run.spec.seed]
-    return list(margins.baselines)
-
-
-def _opponent(cell: Cell, margins: Margins, run: RunLog) -> float:
-    twins = _twins(margins, run)
-    return fmean(accuracy for _, accuracy in twins) if twins else _baseline_mean(cell, margins)
-
-
-def _details(cell: Cell, margins: Margins, estimate: Estimate, threshold: float) -> dict[str, Any]:
-    is_open = estimate.low < threshold <= estimate.high
-    needed = seeds_needed_range(estimate, threshold) if is_open else None
-    frozen, bp, bp_frozen = (
-        _baseline_mean(cell, margins),
-        mean_accuracy(cell.related.bp),
-        mean_accuracy(cell.related.bp_frozen),
-    )
-    ours = fmean(accuracy for _, accuracy in margins.claims)
-    span_bp = None if bp is None or bp_frozen is None else bp - bp_frozen
+def _compared(cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> dict[str, Any]:
+    """What decided, in the shape of the first edition, and every opponent beside it."""
+    first = cell.baseline
     return {
-        "estimator": estimate.kind,
-        "seeds": estimate.n,
-        "sd": estimate.sd,
-        "seeds_needed": None if needed is None else list(needed),
-        **_image_error(margins),
-        "normalised_margin": (ours - frozen) / span_bp if span_bp and span_bp > 0 else None,
+        "method": decider.method if decider.runs else None,
+        "accuracy": decider.accuracy,
+        "matched": decider.matched,
+        "seeds": [run.spec.seed for run in decider.runs],
+        "logs": [run.name for run in decider.runs],
+        "not_stated": list(first.unknown) if first is not None else [],
+        "effectively_linear": effectively_linear(decider.runs),
+        "beside": [
+            {"method": runs[0].spec.method, "accuracy": mean_accuracy(runs), "seeds": [run.spec.seed for run in runs]}
+            for runs in (cell.related.bp_frozen, *cell.related.readouts)
+            if runs
+        ],
+        "opponents": [_opponent_dict(opponent, opponent is decider) for opponent in found],
+        "control": None if control is None else {**_margin_dict(control), "method": "bp over bp@frozen"},
     }
 
 
-def _image_error(margins: Margins) -> dict[str, Any]:
-    """Paired standard error over test images, in pp; absent unless both sides logged the same images."""
-    sides = [[(run, correct_of(run)) for run, _ in side] for side in (margins.claims, margins.baselines)]
-    sizes = {run.end.n_test if run.end and correct else None for side in sides for run, correct in side}
-    tests = {run.spec.data.hash_test if run.spec.data else None for side in sides for run, _ in side}
-    if not margins.baselines or len(sizes) != 1 or None in sizes or len(tests) != 1:
-        return {"image_se": None, "n_test": None}
-    n = sizes.pop() or 0
-    common = margins.common
-    pairs = len(common) >= 2 or len(common) == len(margins.claims)
-    bits = [[read_bits(correct, n) for run, correct in side if correct and _use(run, common, pairs)] for side in sides]
-    return {"image_se": PP * image_standard_error(*bits), "n_test": n}
-
-
-def _use(run: RunLog, common: list[int], pairs: bool) -> bool:
-    return not pairs or run.spec.seed in common
-
-
-def _baseline(cell: Cell) -> dict[str, Any]:
-    assert cell.baseline is not None
-    related = cell.related
+def _opponent_dict(opponent: Opponent, decides: bool) -> dict[str, Any]:
     return {
-        "method": cell.baseline.method,
-        "accuracy": cell.baseline.mean,
-        "matched": cell.baseline.matched,
-        "seeds": [run.spec.seed for run in cell.baseline.runs],
-        "logs": [run.name for run in cell.baseline.runs],
-        "not_stated": list(cell.baseline.unknown),
-        "effectively_linear": effectively_linear(cell.baseline.runs),
-        "beside": [
-            {"method": runs[0].spec.method, "accuracy": mean_accuracy(runs), "seeds": [run.spec.seed for run in runs]}
-            for runs in (related.bp_frozen, related.readout)
-            if runs
-        ],
+        "method": opponent.method,
+        "role": opponent.role,
+        "accuracy": opponent.accuracy,
+        "matched": opponent.matched,
+        "decides": decides,
+        **_margin_dict(opponent.margin),
+    }
+
+
+def _margin_dict(found: Margin) -> dict[str, Any]:
+    ends = (PP * found.low(), PP * found.high())
+    return {
+        "margin": PP * found.mean,
+        "interval": [end if math.isfinite(end) else None for end in ends],
+        "seeds": found.seeds,
+        "estimator": found.kind,
     }
 
 
@@ -320,28 +327,9 @@ def _fraction(value: float | None) -> str:
     return "not logged" if value is None else f"{value:.4f}"
 
 
-def _comparison(cell: Cell, threshold: float, ruling: Ruling) -> list[str]:
-    """What the baselines say in words."""
-    assert cell.baseline is not None
-    said: list[str] = []
-    if cell.baseline.accuracy is not None:
-        said.append(f"unmatched: the baseline is a bare number, {cell.baseline.accuracy:.4g}")
-    elif cell.baseline.unknown:
-        said.append(f"unmatched: the logs do not state {listed(cell.baseline.unknown)}")
-    if effectively_linear(cell.baseline.runs):
-        said.append("the baseline is effectively linear (‖f‖/‖h‖ < 1 %)")
-    ours, shallow = mean_accuracy(cell.runs), mean_accuracy(cell.related.bp_frozen)
-    if cell.spec.rule == "bp" or ours is None or shallow is None:
-        return said
-    if ruling is Ruling.PASSES and PP * (ours - shallow) < threshold:
-        said.append("better than its own frozen twin, not better than a shallow net trained by backprop")
-    said.append(f"bp@frozen reaches {shallow:.4g} ({counted(len(cell.related.bp_frozen), 'seed')})")
-    return said
-
-
 def _train_the_twin(cell: Cell) -> str:
     spec = cell.spec
     # Frozen blocks have no branch for a local rule to keep small, so the twin of a penalised run needs no penalty.
     penalty = (spec.penalty or 0.0) if cell.runs[0].header.card.penalty == "global" else 0.0
     twin = replace(spec.as_method, penalty=penalty, train_last=0, train_embedding=True)
-    return f"train {twin} with the same recipe and seeds (2 or more), and pass its logs"
+    return f"train {twin} with the same recipe and seeds (3 or more), and pass its logs"

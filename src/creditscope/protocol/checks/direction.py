@@ -1,37 +1,36 @@
-"""The direction check: does the credit of the deep blocks point anywhere near the gradient, by more than chance?"""
+"""The direction check: does the credit of the deep blocks point along the gradient, on the method's seeds together?"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Check, CheckPlot, Outcome
-from creditscope.protocol.checks.block_credit import (
-    BlockCredit,
-    Standing,
-    epoch_row,
-    is_silent,
-    last_probe,
-    read_blocks,
-)
-from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome, worst
+from creditscope.protocol.checks.block_credit import BlockCredit, epoch_row, last_probe, read_block, read_update
+from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome
 from creditscope.protocol.facts import RunFacts
-from creditscope.protocol.inference import holm, monte_carlo_p
+from creditscope.protocol.inference import holm
+from creditscope.protocol.pooling import NullDraws, Pool, clearly_below, pool
 from creditscope.protocol.spill import Slot, Spill
-from creditscope.protocol.text import listed, number
+from creditscope.protocol.text import counted, listed, number
+from creditscope.quantities.expensive import GRADIENT
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, ProbeRow
 from creditscope.records.table import Table
 
 LEVEL = 0.01
+# One seed in so many may lie clearly below the threshold where all together pass.
+TOLERATED = 5
+# Backprop is taken for backprop where its gradient was measured to be the true one to within this cosine.
+BACKPROP = 0.9999
 # Above this mean of the null, another feedback is no longer "no information".
 SKIPS_CARRY = 0.1
+
+Credits = dict[int, BlockCredit]
 
 
 @dataclass(frozen=True)
@@ -39,46 +38,46 @@ class Reading:
     """One run as this check sees it.
 
     Args:
-        epoch: Of its last probe; None when there is none.
-        blocks: What that probe says of each deep block that trains.
-        history: When the run fired.
+        credits: By epoch of each probe that asked, then by block; −1 is the embedding. The last one has the redraws.
+        backprop: The smallest gradient cosine over the blocks that train, at the last probe; None where one is missing.
     """
 
-    epoch: int | None
-    blocks: list[BlockCredit]
-    history: History
+    credits: dict[int, Credits]
+    backprop: float | None
+
+    @property
+    def epoch(self) -> int | None:
+        """Of the last probe; None when there is none."""
+        return max(self.credits, default=None)
 
 
 @dataclass(frozen=True)
-class BlockTest:
-    """The test of one deep block over the seeds of a cell.
+class Tested:
+    """The blocks that are tested, over the seeds of a cell.
 
     Args:
-        block: Which block.
-        standing: As in ``BlockCredit``, of all seeds together.
-        cosine: Mean over seeds.
-        p: Raw.
-        adjusted: Holm's, over the deep blocks tested.
-        grade: ``exact`` with redraws, ``proxy`` when the null was taken as normal.
-        why: What is unknown.
-        null_mean: Mean of the null; far above 0 where skips carry exact gradient.
-        least: The smallest p that its redraws can show.
+        blocks: Which; −1 is the embedding.
+        exact: The blocks left out because their credit is exact by construction.
+        cosines: (seeds, blocks).
+        nulls: Of each seed.
+        pool: The two summed up.
     """
 
-    block: int
-    standing: Standing
-    cosine: float | None
-    p: float | None
-    adjusted: float | None = None
-    grade: Grade = Grade.EXACT
-    why: str = ""
-    null_mean: float | None = None
-    least: float = 0.0
+    blocks: tuple[int, ...]
+    exact: tuple[int, ...]
+    cosines: NDArray[np.float64]
+    nulls: tuple[NullDraws, ...]
+    pool: Pool
 
 
 @final
 class Direction(Check):
-    """Passes if every deep block has p < .01 and a cosine of at least the threshold; fires if none has (Holm)."""
+    """Does the credit of the deep blocks point along the gradient? All seeds together; one alone decides nothing.
+
+    Passes if every tested block's interval lies above the threshold, its pooled p is below .01, and at most one seed
+    in five lies clearly below. Fires, from three seeds on, if the mean over blocks lies below it and no block's
+    interval above it, or if some block points against the gradient. Everything else is open.
+    """
 
     name = "direction"
     unit = "cosine"
@@ -94,231 +93,360 @@ class Direction(Check):
         "freshly drawn feedback: inside it, alignment is luck. Exact-by-construction states lie at 1 and do not count."
     )
     advice = (
-        "The deep blocks are trained by noise. Do not quote an aggregate Γ, which the first state can carry alone; "
-        "report the cosine of each block with its null."
-    )
-    settled_by = (
-        "probe the last checkpoint with the run's own feedback and K = 999 redraws; more seeds where undecided; for "
-        "feedback that learns, compare with @fixed-feedback"
+        "The deep blocks are trained by noise, or against the gradient. Do not quote an aggregate Γ, which the first "
+        "state can carry alone; report the cosine of each block with its null and its interval over seeds."
     )
     plot = CheckPlot(("cosine", "published", "gradient", "rho", "nudge", "descent"), "layers", lines=("cosine",))
     live = True
     in_a_row = 3
+    pooled = True
     keeps_rows = False
 
     def judge(self, cell: Cell) -> Outcome:
-        """Test each deep block on the mean over seeds, with independent redraws."""
+        """Test the deep blocks; where all are exact block 0 and the embedding; where nothing is left say so."""
         readings: tuple[Reading, ...] = cell.readings(self)
-        credits = [reading.blocks for reading in readings]
-        if not credits[0]:
-            return self.not_measured("no deep block trains", settles="")
-        silent = [run.name for run, blocks in zip(cell.runs, credits, strict=True) if is_silent(blocks)]
-        tests = self._test([blocks for blocks in credits if not is_silent(blocks)] or credits)
-        evidence = self._evidence(tests)
-        if silent and evidence.grade is not Grade.MISSING:
-            # The seeds that were probed may fire for the cell, but cannot pass for those that were not.
-            evidence = Evidence(evidence.value, -math.inf, evidence.high, evidence.grade)
-        stale = [
-            f"probed at epoch {reading.epoch}, not at the last epoch {run.last.epoch}"
-            for run, reading in zip(cell.runs, readings, strict=True)
-            if reading.epoch is not None and run.last is not None and reading.epoch < run.last.epoch
-        ]
-        if stale and evidence.grade is not Grade.MISSING:
-            evidence = Evidence(evidence.value, evidence.low, evidence.high, Grade.PROXY, (stale[0],))
-        seeds = tuple(self._seed(run, reading) for run, reading in zip(cell.runs, readings, strict=True))
-        unprobed = [f"not probed: {listed(silent)}"] if silent and evidence.grade is not Grade.MISSING else []
-        reason = "; ".join([self._sentence(tests, evidence), *stale[:1], *unprobed])
-        return self.outcome(evidence, reason, seeds, details={"blocks": [_block_dict(test) for test in tests]})
+        update = cell.family == "update"
+        lasts = [_last(reading, update) for reading in readings]
+        blocks, exact = _choose(lasts)
+        if not blocks:
+            return self._nothing_left(cell, readings, exact, update)
+        # What speaks for its cell: a seed that was not probed neither passes nor fires it.
+        probed = [at for at, last in enumerate(lasts) if not _unknown(last, blocks)]
+        silent = [run.name for at, run in enumerate(cell.runs) if at not in probed]
+        if not probed:
+            whys = dict.fromkeys(last[block].why for last in lasts for block in blocks if last[block].why)
+            why = "; ".join(whys) or "the spread of the null is not logged"
+            return self.not_measured(why, self._how_to_measure(cell, update))
+        tested = _tested([lasts[at] for at in probed], blocks, exact)
+        stale = _stale(cell, readings)
+        evidence = self._evidence(tested, complete=not silent)
+        if stale or tested.pool.normal:
+            evidence = replace(evidence, grade=Grade.PROXY)
+        ruling = evidence.ruling(self.threshold, self.side)
+        notes = [*stale, *([f"not probed: {listed(silent)}"] if silent else [])]
+        what = "cosine of the update" if update else "cosine"
+        reason = "; ".join([self._sentence(tested, ruling, what), *notes])
+        return self.outcome(
+            evidence,
+            reason,
+            tuple(self._seed(cell.runs[at], readings[at], tested.cosines[i]) for i, at in enumerate(probed)),
+            self._settles(cell, tested, stale, silent),
+            details={"blocks": self._block_dicts(tested), "gamma": tested.pool.gamma, "degrees": tested.pool.degrees},
+            history=self._history([readings[at] for at in probed], blocks, ruling, update),
+        )
 
     def read(self, run: RunLog, facts: RunFacts) -> Reading:
-        """The deep blocks at the run's last probe, and when the run fired."""
-        probe = last_probe(run)
-        blocks = read_blocks(facts, probe, epoch_row(run, probe))
-        return Reading(probe.epoch if probe is not None else None, blocks, self._history(run, facts, probe, blocks))
+        """Credit and update of every block at every probe that asked."""
+        last = last_probe(run)
+        row_of = {row.epoch: row for row in run.epochs}
+        asked = [probe for probe in run.probes if _asked(probe) or probe is last]
+        credits = {probe.epoch: _credits(facts, probe, row_of.get(probe.epoch)) for probe in asked}
+        if last is None:
+            credits = {run.last.epoch if run.last else 0: _credits(facts, None, epoch_row(run, None))}
+        return Reading(credits, _backprop(facts, run))
 
     def put_away(self, reading: Reading, spill: Spill) -> Reading:
         """The reading with its redraws on a spill: only a test over seeds needs them again."""
+
+        def away(credit: BlockCredit) -> BlockCredit:
+            if not isinstance(credit.draws, np.ndarray):
+                return credit
+            return replace(credit, draws=spill.put(credit.draws.tobytes()))
+
         return replace(
             reading,
-            blocks=[
-                replace(block, draws=spill.put(block.draws.tobytes())) if isinstance(block.draws, np.ndarray) else block
-                for block in reading.blocks
-            ],
+            credits={
+                epoch: {block: away(credit) for block, credit in credits.items()}
+                for epoch, credits in reading.credits.items()
+            },
         )
 
     def fires_on(self, facts: RunFacts, row: EpochRow | ProbeRow, epoch: EpochRow | None) -> bool | None:
-        """Whether one run's probe, taken alone, fires; the untrained net is not asked."""
+        """Whether one live run's probe lies below what its own null can hide; the untrained net is not asked."""
         if not isinstance(row, ProbeRow) or not _asked(row):
             return None
-        return self._fires(read_blocks(facts, row, epoch))
+        credits = _family(_credits(facts, row, epoch), facts.family == "update")
+        blocks, exact = _choose([credits])
+        if not blocks or _unknown(credits, blocks):
+            return False
+        tested = _tested([credits], blocks, exact)
+        limit = 2 * math.sqrt(float(np.mean([null.sd.mean() ** 2 for null in tested.nulls])))
+        worst = (tested.cosines + 3 * np.array([null.sd for null in tested.nulls])).min()
+        return bool(tested.pool.gamma + limit < self.threshold or worst < 0)
 
     def alert(self, facts: RunFacts, row: EpochRow | ProbeRow, fires: bool) -> str:
         """How many probes it took."""
         return f"{self.in_a_row} probes in a row" if fires else "a probe no longer fires"
 
     def extra(self, judged: Sequence[tuple[str, Cell, Outcome]]) -> Table:
-        """The deep blocks one by one."""
+        """The tested blocks one by one."""
         rows: list[tuple[str, ...]] = []
         for label, _, outcome in judged:
-            blocks: list[dict[str, Any]] = outcome.details.get("blocks", [])
-            exact = [str(block["block"]) for block in blocks if block["standing"] == "exact"]
-            if exact:
-                rows.append((label, ", ".join(exact), *"––––", "exact by construction, not counted"))
-            for block in (block for block in blocks if block["standing"] != "exact"):
-                values = [block[key] for key in ("cosine", "p", "p_holm", "null_mean")]
-                shown = ("–" if value is None else number(value) for value in values)
-                rows.append((label, str(block["block"]), *shown, block["why"] or ""))
-        columns = ("method", "block", "cosine", "p", "p (Holm)", "null mean", "note")
-        return Table(columns, tuple(rows), title="Deep blocks, pooled over seeds")
+            for block in outcome.details.get("blocks", []):
+                if block["standing"] == "exact":
+                    rows.append((label, block["name"], *"–––––", "exact by construction, not tested"))
+                    continue
+                numbers = (block[key] for key in ("cosine", "p", "p_holm", "null_mean"))
+                mean, *rest = ("–" if value is None else number(value) for value in numbers)
+                rows.append((label, block["name"], mean, _span(block["interval"]), *rest, block["why"] or ""))
+        columns = ("method", "block", "cosine", "95 % interval", "p", "p (Holm)", "null mean", "note")
+        return Table(columns, tuple(rows), title="Tested blocks, pooled over seeds")
 
-    def _fires(self, blocks: list[BlockCredit]) -> bool:
-        return bool(blocks) and self._evidence(self._test([blocks])).ruling(self.threshold, self.side) is Ruling.FIRES
+    def _evidence(self, tested: Tested, complete: bool) -> Evidence:
+        """Evidence in units of the threshold: what every tested block clears, and what none of them exceeds."""
+        found, seeds = tested.pool, len(tested.cosines)
+        tolerated = clearly_below(tested.cosines, tested.nulls, self.threshold) <= seeds // TOLERATED
+        clear = seeds > 1 and complete and tolerated and bool((found.p < LEVEL).all())
+        low = float(found.low.min()) if clear else -math.inf
+        high = math.inf
+        if seeds > 2:
+            nowhere_above = not bool((found.low > self.threshold).any())
+            high = found.gamma_high if nowhere_above else math.inf
+            if found.against.any():
+                high = min(high, float(found.high[found.against].min()))
+        return Evidence(float(found.mean.min()), low, high, Grade.EXACT)
 
-    def _test(self, credits: list[list[BlockCredit]]) -> list[BlockTest]:
-        """Raw tests per block, then Holm over those that could be tested.
+    def _nothing_left(self, cell: Cell, readings: Sequence[Reading], exact: tuple[int, ...], update: bool) -> Outcome:
+        if not exact:
+            return self.not_measured("no block trains", settles="")
+        own_code = cell.spec.origin != "engine"
+        if cell.spec.rule != "bp" and not own_code:
+            return self.not_measured("exact by construction at every block: proves nothing", settles="")
+        cosines = [reading.backprop for reading in readings]
+        known = [value for value in cosines if value is not None]
+        if len(known) < len(cosines):
+            why = "said to be backprop, which is verified by the gradient of every block, and that was not measured"
+            return self.not_measured(why, "measure the gradient cosine of every block at the last epoch")
+        if min(known) >= BACKPROP:
+            return self.not_applicable(f"backprop: gradient cosine ≥ {BACKPROP} in every block, measured")
+        return self.not_measured(
+            f"said to be backprop, and the gradient cosine of some block is {number(min(known))}",
+            "find out which gradient the code writes",
+        )
 
-        Where the redraws are too few for Holm to show anything, the plain p stands: few redraws must not fire.
-        """
-        raw = [_pool(list(seeds)) for seeds in zip(*credits, strict=True)]
-        tested = [i for i, test in enumerate(raw) if test.p is not None]
-        plain = [raw[i].p or 0.0 for i in tested]
-        powerless = any(len(tested) * raw[i].least >= LEVEL for i in tested)
-        adjusted = dict(zip(tested, plain if powerless else holm(plain), strict=True))
-        return [replace(test, adjusted=adjusted.get(i)) for i, test in enumerate(raw)]
+    def _sentence(self, tested: Tested, ruling: Ruling, what: str) -> str:
+        found, seeds = tested.pool, len(tested.cosines)
+        limit, tail = number(self.threshold), [_exact_text(tested.exact)] if tested.exact else []
+        below = (tested.cosines < self.threshold).any(axis=1).sum()
+        k = f"{seeds - below} of {counted(seeds, 'seed')} above {limit} in every one"
+        against = [block for block, bad in zip(tested.blocks, found.against, strict=True) if bad]
+        if ruling is Ruling.PASSES:
+            head = f"every tested block's {what} lies above {limit} with p < {LEVEL:g} ({k})"
+        elif ruling is Ruling.FIRES and against:
+            head = (
+                f"{_blocks(against)} points against the gradient"
+                if len(against) == 1
+                else (f"{_blocks(against)} point against the gradient")
+            )
+        elif ruling is Ruling.FIRES:
+            below_gamma = (tested.cosines.mean(axis=1) < self.threshold).sum()
+            head = (
+                f"the mean {what} over the tested blocks, {found.gamma:+.3f}, lies below {limit} "
+                f"(on {below_gamma} of {counted(seeds, 'seed')}) and no block's interval above it"
+            )
+        else:
+            head = f"{self._why_open(tested)} ({k})"
+        blocks = [self._block_text(tested, at) for at in range(len(tested.blocks))]
+        return "; ".join([head, ", ".join(blocks), *tail])
 
-    def _evidence(self, tests: list[BlockTest]) -> Evidence:
-        """Evidence in units of the cosine threshold.
+    def _why_open(self, tested: Tested) -> str:
+        found, seeds, limit = tested.pool, len(tested.cosines), number(self.threshold)
+        if seeds < 2:
+            return "one seed cannot tell"
+        names = np.array(tested.blocks)
+        above, below = names[found.low > self.threshold], names[found.high < self.threshold]
+        if len(above) and len(below):
+            return f"{_blocks(above)} above {limit}, {_blocks(below)} below it: more seeds will not settle this"
+        if len(above) == len(names) and (found.p >= LEVEL).any():
+            return f"{_blocks(names[found.p >= LEVEL])} cannot be told from the null (p ≥ {LEVEL:g})"
+        if len(above) == len(names):
+            return f"seeds disagree: {clearly_below(tested.cosines, tested.nulls, self.threshold)} lie clearly below"
+        open_ = names[(found.low <= self.threshold) & (found.high >= self.threshold)]
+        return f"the interval of {_blocks(open_)} holds {limit}" if len(open_) else f"{_blocks(below)} below {limit}"
 
-        ``low`` is what every block clears: all must be significant, each at the plain level, since a
-        conjunction of tests needs no correction. ``high`` is what some block clears: the largest cosine among
-        those that stay significant after Holm.
-        """
-        judged = [test for test in tests if test.standing != "exact"]
-        if not judged:
-            return Evidence(None, math.inf, math.inf, Grade.EXACT)
-        if all(test.standing == "unknown" for test in judged):
-            return Evidence.missing("; ".join(dict.fromkeys(test.why for test in judged)))
-        cosines = [test.cosine for test in judged if test.cosine is not None]
-        all_significant = all(test.p is not None and test.p < LEVEL and test.cosine is not None for test in judged)
-        significant = [
-            test.cosine
-            for test in judged
-            if test.cosine is not None and (test.adjusted or 0.0) < LEVEL and test.adjusted is not None
+    def _block_text(self, tested: Tested, at: int) -> str:
+        found = tested.pool
+        said = f"{_name(tested.blocks[at])}: {found.mean[at]:+.3f}"
+        if math.isfinite(found.low[at]):
+            said += f" [{found.low[at]:+.3f}, {found.high[at]:+.3f}]"
+        said += f", p = {number(float(found.p[at]))}"
+        mean = found.null_mean[at]
+        return said + (f" (null mean {mean:+.2f}: skips carry exact gradient)" if mean > SKIPS_CARRY else "")
+
+    def _settles(self, cell: Cell, tested: Tested, stale: list[str], silent: list[str]) -> str:
+        """Advice that fits what was done already."""
+        found, seeds = tested.pool, len(tested.cosines)
+        if stale or silent:
+            return "probe the last epoch of every seed"
+        if found.normal:
+            return "probe the last checkpoint again and keep the redraws of the null"
+        if found.least_p >= LEVEL:
+            return f"probe the last checkpoint with at least {math.ceil(1 / LEVEL)} redraws (probe.redraws)"
+        if seeds < 3:
+            return f"train at least {3 - seeds} more seeds"
+        above, below = found.low > self.threshold, found.high < self.threshold
+        if above.any() and below.any():
+            return "nothing: these blocks differ; report them one by one"
+        gaps = np.abs(found.mean - self.threshold)
+        widest = float(((found.high - found.low) / 2 / np.maximum(gaps, 1e-300)).max())
+        needed = math.ceil(seeds * widest**2)
+        return f"train more seeds, about {needed} in all" if needed < 1000 else "more seeds than anybody trains"
+
+    def _how_to_measure(self, cell: Cell, update: bool) -> str:
+        if update:
+            return "probe the last checkpoint: the gradient cosine of every block with its null"
+        if cell.runs[0].header.card.learns:
+            return "probe the last checkpoint with the run's own feedback; train the @fixed-feedback control"
+        return "probe the last checkpoint with the run's own feedback and its redraws"
+
+    def _seed(self, run: RunLog, reading: Reading, cosines: NDArray[np.float64]) -> SeedOutcome:
+        """One seed's weakest block; one seed alone decides nothing."""
+        evidence = Evidence(float(cosines.min()), -math.inf, math.inf, Grade.EXACT)
+        return SeedOutcome(run.spec.seed, run.name, reading.epoch, Ruling.UNDECIDED, evidence)
+
+    def _block_dicts(self, tested: Tested) -> list[dict[str, Any]]:
+        found = tested.pool
+        adjusted = holm(found.p.tolist())
+        rows = [
+            {
+                "block": block,
+                "name": _name(block),
+                "state": block + 1,
+                "standing": "ok",
+                "cosine": float(found.mean[at]),
+                "interval": [float(v) if math.isfinite(v) else None for v in (found.low[at], found.high[at])],
+                "per_seed": tested.cosines[:, at].tolist(),
+                "p": float(found.p[at]),
+                "p_holm": adjusted[at],
+                "null_mean": float(found.null_mean[at]),
+                "against": bool(found.against[at]),
+                "why": "points against the gradient" if found.against[at] else None,
+            }
+            for at, block in enumerate(tested.blocks)
         ]
-        unknown = any(test.standing == "unknown" for test in judged)
-        low = min(cosines) if all_significant else -math.inf
-        high = math.inf if unknown else max([*significant, low])
-        grade = worst(test.grade for test in judged if test.standing != "unknown")
-        return Evidence(min(cosines, default=None), low, high, grade)
+        exact = [{"block": b, "name": _name(b), "state": b + 1, "standing": "exact"} for b in tested.exact]
+        return [*exact, *rows]
 
-    def _sentence(self, tests: list[BlockTest], evidence: Evidence) -> str:
-        judged = [test for test in tests if test.standing != "exact"]
-        if not judged:
-            return "exact by construction at every deep block"
-        ruling = evidence.ruling(self.threshold, self.side)
-        if ruling is Ruling.NOT_MEASURED:
-            return "; ".join(evidence.notes)
-        good = [t for t in judged if t.p is not None and t.p < LEVEL and (t.cosine or -1.0) >= self.threshold]
-        heads = {
-            Ruling.PASSES: f"every deep block has p < {LEVEL:g} and cosine ≥ {number(self.threshold)}",
-            Ruling.FIRES: f"no deep block has p < {LEVEL:g} (Holm) and cosine ≥ {number(self.threshold)}",
-        }
-        held = f"only {_blocks(good)} clearly" if good else "no block clearly"
-        head = heads.get(ruling, f"{held} with p < {LEVEL:g} and cosine ≥ {number(self.threshold)}")
-        exact = [test for test in tests if test.standing == "exact"]
-        tail = [f"{_blocks(exact)} exact by construction, not counted"] if exact else []
-        return "; ".join([head, ", ".join(_block_text(test) for test in judged), *tail])
-
-    def _seed(self, run: RunLog, reading: Reading) -> SeedOutcome:
-        evidence = self._evidence(self._test([reading.blocks]))
-        ruling = evidence.ruling(self.threshold, self.side)
-        history = reading.history
-        if ruling is Ruling.FIRES and history.first is None:
-            history = History(first=reading.epoch)
-        return SeedOutcome(run.spec.seed, run.name, reading.epoch, ruling, evidence, history)
-
-    def _history(
-        self, run: RunLog, facts: RunFacts, last: ProbeRow | None, blocks_of_last: list[BlockCredit]
-    ) -> History:
-        """Only firing probes in a row count."""
-        row_of = {row.epoch: row for row in run.epochs}
+    def _history(self, readings: Sequence[Reading], blocks: tuple[int, ...], ruling: Ruling, update: bool) -> History:
+        """When all seeds together fired, from the nulls' spread alone where redraws were not kept."""
+        epochs = [epoch for epoch in readings[0].credits if all(epoch in reading.credits for reading in readings)]
         fired = []
-        for probe in filter(_asked, run.probes):
-            blocks = blocks_of_last if probe is last else read_blocks(facts, probe, row_of.get(probe.epoch))
-            fired.append((probe.epoch, self._fires(blocks)))
-        return History.of(fired, self.in_a_row)
+        for epoch in sorted(epochs):
+            credits = [_family(reading.credits[epoch], update) for reading in readings]
+            if epoch and not any(_unknown(each, blocks) for each in credits):
+                evidence = self._evidence(_tested(credits, blocks, ()), complete=True)
+                fired.append((epoch, evidence.ruling(self.threshold, self.side) is Ruling.FIRES))
+        found = History.of(fired)
+        if ruling is Ruling.FIRES:
+            return found if found.first is not None else History(first=max(epochs, default=None))
+        return found if found.recovered is not None else History()
 
 
 def _asked(probe: ProbeRow) -> bool:
-    return probe.epoch != 0 and probe.null is not None
+    return probe.epoch != 0 and (probe.null is not None or probe.gradient_null is not None)
+
+
+def _credits(facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -> Credits:
+    """Of every part that trains: credit at the states for rules that deliver any, else the update of each block."""
+    if facts.family == "signal":
+        parts = [block for block in range(-1, facts.blocks) if facts.trains(block)]
+        return {block: read_block(facts, block, probe, row) for block in parts}
+    return {block: read_update(facts, block, probe) for block in range(facts.blocks) if facts.trains(block)}
+
+
+def _backprop(facts: RunFacts, run: RunLog) -> float | None:
+    """The smallest gradient cosine over the blocks that train, at the last probe that measured it."""
+    for probe in reversed(run.probes):
+        if (values := GRADIENT.read(probe, facts.units)) is not None:
+            wanted = [
+                values[block] if block < len(values) else None for block in range(facts.blocks) if facts.trains(block)
+            ]
+            known = [value for value in wanted if value is not None]
+            return min(known) if known and len(known) == len(wanted) else None
+    return None
+
+
+def _last(reading: Reading, update: bool) -> Credits:
+    return _family(reading.credits[reading.epoch] if reading.epoch is not None else {}, update)
+
+
+def _family(credits: Credits, update: bool) -> Credits:
+    """The embedding has no update of its own among the blocks."""
+    return {block: credit for block, credit in credits.items() if not (update and block < 0)}
+
+
+def _choose(lasts: Sequence[Credits]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The blocks that are tested, and those left out as exact: deep ones first, the others where none is left."""
+    common = [block for block in lasts[0] if all(block in last for last in lasts)]
+    exact = {block for block in common if all(last[block].standing == "exact" for last in lasts)}
+    deep = tuple(block for block in common if block >= 1 and block not in exact)
+    if deep:
+        return deep, tuple(block for block in sorted(exact) if block >= 1)
+    return tuple(block for block in common if block < 1 and block not in exact), tuple(sorted(exact))
+
+
+def _unknown(credits: Credits, blocks: Sequence[int]) -> bool:
+    return any(not _is_known(credits[block]) for block in blocks)
+
+
+def _is_known(credit: BlockCredit) -> bool:
+    if credit.standing == "ok":
+        return credit.draws is not None or None not in (credit.null_mean, credit.null_sd)
+    return credit.standing == "zero"
+
+
+def _tested(credits: Sequence[Credits], blocks: tuple[int, ...], exact: tuple[int, ...]) -> Tested:
+    cosines = np.array([[_cosine(seed[block]) for block in blocks] for seed in credits])
+    nulls = tuple(_null([seed[block] for block in blocks]) for seed in credits)
+    return Tested(blocks, exact, cosines, nulls, pool(cosines, nulls))
+
+
+def _cosine(credit: BlockCredit) -> float:
+    """Credit of exactly zero points nowhere."""
+    return 0.0 if credit.cosine is None else credit.cosine
+
+
+def _null(credits: Sequence[BlockCredit]) -> NullDraws:
+    """The joint null of the tested blocks of one seed; a block whose credit is zero has zeros, whatever is drawn."""
+    draws = [_drawn(credit.draws) for credit in credits if credit.draws is not None]
+    zero = sum(credit.standing == "zero" for credit in credits)
+    if len(draws) + zero == len(credits):
+        fewest = min((len(values) for values in draws), default=2)
+        columns = iter(draws)
+        blank = np.zeros(fewest)
+        joint = [blank if credit.standing == "zero" else next(columns)[:fewest] for credit in credits]
+        return NullDraws.of(np.stack(joint, axis=1))
+    mean, sd = (np.array([getattr(credit, name) or 0.0 for credit in credits]) for name in ("null_mean", "null_sd"))
+    return NullDraws(mean, sd)
 
 
 def _drawn(draws: NDArray[np.float64] | Slot) -> NDArray[np.float64]:
     return np.frombuffer(draws.read()) if isinstance(draws, Slot) else draws
 
 
-def _pool(seeds: list[BlockCredit]) -> BlockTest:
-    """One block over seeds. A seed with zero credit counts as a cosine of 0 that no test can save."""
-    block = seeds[0].block
-    standings = {seed.standing for seed in seeds}
-    if standings == {"exact"}:
-        return BlockTest(block, "exact", None, None)
-    if "unknown" in standings:
-        return BlockTest(block, "unknown", None, None, why=next(s.why for s in seeds if s.standing == "unknown"))
-    if "zero" in standings:
-        return BlockTest(block, "zero", None, None, why="credit is zero")
-    cosine = fmean(seed.cosine for seed in seeds if seed.cosine is not None)
-    fewest = min(seed.redraws for seed in seeds)
-    least = 1 / (fewest + 1)
-    if least >= LEVEL and cosine > 0:
-        return BlockTest(block, "unknown", cosine, None, why=f"{fewest} redraws cannot show p < {LEVEL:g}")
-    means = [seed.null_mean for seed in seeds if seed.null_mean is not None]
-    null_mean = fmean(means) if means else None
-    draws = [_drawn(seed.draws) for seed in seeds if seed.draws is not None]
-    if len(draws) == len(seeds):
-        mean = np.mean([values[:fewest] for values in draws], axis=0)
-        return BlockTest(block, "ok", cosine, monte_carlo_p(cosine, mean), null_mean=null_mean, least=least)
-    if len(seeds) == 1:
-        return BlockTest(block, "ok", cosine, seeds[0].p, null_mean=null_mean, least=least)
-    return _normal(seeds, block, cosine)
+def _stale(cell: Cell, readings: Sequence[Reading]) -> list[str]:
+    said = [
+        f"probed at epoch {reading.epoch}, not at the last epoch {run.last.epoch}"
+        for run, reading in zip(cell.runs, readings, strict=True)
+        if reading.epoch is not None and run.last is not None and reading.epoch < run.last.epoch
+    ]
+    return said[:1]
 
 
-def _normal(seeds: list[BlockCredit], block: int, cosine: float) -> BlockTest:
-    """Several seeds without stored redraws: the null of the mean is taken as normal, and graded so."""
-    means = [seed.null_mean for seed in seeds if seed.null_mean is not None]
-    sds = [seed.null_sd for seed in seeds if seed.null_sd is not None]
-    if len(means) < len(seeds) or len(sds) < len(seeds):
-        return BlockTest(block, "unknown", cosine, None, why="the null's redraws are not logged")
-    sd = math.sqrt(sum(value**2 for value in sds)) / len(sds)
-    p = float(special.ndtr((fmean(means) - cosine) / sd)) if sd > 0 else float(cosine <= fmean(means))
-    why = "null taken as normal: its redraws are not logged"
-    return BlockTest(block, "ok", cosine, p, grade=Grade.PROXY, why=why, null_mean=fmean(means))
+def _name(block: int) -> str:
+    return f"block {block}" if block >= 0 else "embedding"
 
 
-def _blocks(tests: list[BlockTest]) -> str:
-    return ("block " if len(tests) == 1 else "blocks ") + listed(test.block for test in tests)
+def _blocks(blocks: Sequence[int] | NDArray[Any]) -> str:
+    deep = [int(block) for block in blocks if block >= 0]
+    named = [f"block{'s' if len(deep) > 1 else ''} {listed(deep)}"] if deep else []
+    return listed([*named, *(["the embedding"] if len(deep) < len(blocks) else [])])
 
 
-def _block_text(test: BlockTest) -> str:
-    if test.cosine is None or test.p is None:
-        return f"block {test.block}: {test.why}"
-    skips = (
-        f"null mean {test.null_mean:+.2f}: skips carry exact gradient" if (test.null_mean or 0) > SKIPS_CARRY else ""
-    )
-    notes = "; ".join(note for note in (test.why, skips) if note)
-    adjusted = f" (Holm {number(test.adjusted)})" if test.adjusted not in (None, test.p) else ""
-    said = f"block {test.block}: cosine {test.cosine:+.3f}, p = {number(test.p)}{adjusted}"
-    return said + (f" ({notes})" if notes else "")
+def _exact_text(exact: Sequence[int]) -> str:
+    return f"{_blocks(exact)} exact by construction, not tested"
 
 
-def _block_dict(test: BlockTest) -> dict[str, Any]:
-    return {
-        "block": test.block,
-        "state": test.block + 1,
-        "standing": test.standing,
-        "cosine": test.cosine,
-        "p": test.p,
-        "p_holm": test.adjusted,
-        "null_mean": test.null_mean,
-        "why": test.why or None,
-    }
+def _span(interval: Sequence[float | None]) -> str:
+    low, high = interval
+    return "–" if low is None or high is None else f"[{low:+.3f}, {high:+.3f}]"

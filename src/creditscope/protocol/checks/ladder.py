@@ -1,0 +1,117 @@
+"""The ladder check of rules with a loss in each block: do the last blocks still add, or do they ride free?"""
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from creditscope.protocol.cells import Cell
+from creditscope.protocol.check import Check, CheckPlot, Outcome
+from creditscope.protocol.checks.seeds import grade_of, k_of_n, needed_text, point_seeds
+from creditscope.protocol.evidence import Evidence, Ruling
+from creditscope.protocol.facts import RunFacts
+from creditscope.protocol.inference import read_bits
+from creditscope.protocol.margins import Margin, Side, margin
+from creditscope.protocol.readings import reading_of
+from creditscope.protocol.text import number, span
+from creditscope.records.log import RunLog
+from creditscope.records.rows import Ladder
+
+PP = 100.0
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The last pair of readouts of one run.
+
+    Args:
+        ladder: As it was logged; None where it was not.
+        why: Why it is absent.
+    """
+
+    ladder: Ladder | None
+    why: str = ""
+
+
+@final
+class LadderCheck(Check):
+    """A readout of h_L against one of h_{L−⌈L/3⌉}, image by image: passes above the threshold.
+
+    Fires below it where backprop's own last blocks add more than that: then the later blocks ride free.
+    """
+
+    name = "ladder"
+    unit = "pp"
+    by_difference = True
+    side = "below"
+    threshold = 0.5
+    pooled = True
+    keeps_rows = False
+    title = "Ladder"
+    question = "Do the last blocks add to what the ones before them already hold?"
+    healthy = "Probe accuracy should still rise over the last third of the blocks, as it does under backprop."
+    advice = "The later blocks ride free: the claim is about a shallower net than the one that was trained."
+    settled_by = "fit ridge readouts on h_{L−⌈L/3⌉} and h_L at the last epoch, for backprop too"
+    plot = CheckPlot(("probe_accuracy",), "layers")
+
+    def judge(self, cell: Cell) -> Outcome:
+        """The gain over the last third, over seeds and images."""
+        found = _gain(cell.runs, [reading_of(run, facts, self) for run, facts in cell.members])
+        if isinstance(found, str):
+            return self.not_measured(found)
+        evidence = Evidence(PP * found.mean, PP * found.low(), PP * found.high(), grade_of(found))
+        notes = []
+        if evidence.ruling(self.threshold, self.side) is Ruling.FIRES:
+            backprop = self._backprop(cell)
+            if isinstance(backprop, str) or PP * backprop.low() <= self.threshold:
+                said = backprop if isinstance(backprop, str) else _interval(backprop)
+                notes = [f"backprop's own last blocks are not shown to add more ({said})"]
+                evidence = Evidence(evidence.value, -np.inf, np.inf, evidence.grade)
+            else:
+                notes = [f"later blocks ride free: backprop's add {_interval(backprop)}"]
+        ruling = evidence.ruling(self.threshold, self.side)
+        text = f"the last third of the blocks adds {_interval(found)} to a linear readout"
+        return self.outcome(
+            evidence,
+            "; ".join([text + k_of_n(found, self.threshold / PP, ruling), *notes]),
+            point_seeds(cell.runs, found, PP),
+            needed_text(found, self.threshold / PP, "of the run"),
+        )
+
+    def read(self, run: RunLog, facts: RunFacts) -> Rung:
+        """The last probe's pair of readouts."""
+        for probe in reversed(run.probes):
+            if probe.ladder is not None:
+                return Rung(probe.ladder)
+            if "ladder" in probe.not_measured:
+                return Rung(None, f"ladder: {probe.not_measured['ladder']}")
+        return Rung(None, "the log holds no readouts image by image")
+
+    def _backprop(self, cell: Cell) -> Margin | str:
+        runs = cell.related.control
+        if not runs:
+            return "no backprop run among the logs"
+        members = replace(cell, runs=runs).members
+        return _gain(runs, [reading_of(run, facts, self) for run, facts in members])
+
+
+def _gain(runs: tuple[RunLog, ...], rungs: list[Rung]) -> Margin | str:
+    """The margin of the upper readout over the lower one; why there is none, where there is none."""
+    ladders = [rung.ladder for rung in rungs]
+    if None in ladders:
+        return next(rung.why for rung in rungs if rung.ladder is None)
+    known = [ladder for ladder in ladders if ladder is not None]
+    if len({ladder.n for ladder in known}) > 1:
+        return "the seeds were read out on different numbers of images"
+    top, lower = (
+        np.array([read_bits(getattr(ladder, name), ladder.n) for ladder in known]) for name in ("top", "lower")
+    )
+    seeds = tuple(run.spec.seed for run in runs)
+    gains = top - lower
+    return margin(Side(tuple(gains.mean(axis=1).tolist()), seeds, gains, known[0].n), 0.0)
+
+
+def _interval(found: Margin) -> str:
+    if found.kind == "one seed":
+        return f"{number(PP * found.mean)} pp (one seed)"
+    return f"{PP * found.mean:+.2f} pp, 95 % interval {span(PP * found.low(), PP * found.high(), '')}"

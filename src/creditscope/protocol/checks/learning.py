@@ -1,0 +1,79 @@
+"""The learning check: did the run learn anything at all?"""
+
+import math
+from typing import final
+
+from creditscope.protocol.accuracies import is_unequal, judged_chance, side_of
+from creditscope.protocol.cells import Cell
+from creditscope.protocol.check import Check, CheckPlot, Outcome
+from creditscope.protocol.checks.seeds import grade_of, images_text, k_of_n, needed_text, point_seeds
+from creditscope.protocol.evidence import Evidence, Ruling
+from creditscope.protocol.margins import Margin, margin
+from creditscope.protocol.text import number, span
+
+PP = 100.0
+
+
+@final
+class Learning(Check):
+    """Passes if accuracy lies above chance by more than the threshold, seeds and test images joined; fires if below.
+
+    Where classes differ by more than 10 % in size, balanced accuracy is judged. Where chance itself is smaller than
+    the threshold, as with a thousand classes, it takes the threshold's place.
+    """
+
+    name = "learning"
+    unit = "pp"
+    by_difference = True
+    side = "below"
+    threshold = 1.0
+    allowed = (0.0, 100.0)
+    pooled = True
+    keeps_rows = False
+    title = "Learning"
+    question = "Did the network learn anything?"
+    healthy = (
+        "Accuracy less chance, which is the share of the largest class in the test labels. A constant predictor lies "
+        "at 0, whatever its accuracy."
+    )
+    advice = "Nothing was learned: no other number of this run says anything about credit."
+    settled_by = "log test accuracy and the size of every class of the test set, for 2 seeds or more"
+    plot = CheckPlot(("accuracy",))
+
+    def judge(self, cell: Cell) -> Outcome:
+        """The interval of accuracy − chance over seeds and test images."""
+        measured, chance = side_of(cell.runs), judged_chance(cell.spec)
+        if measured is None or chance is None:
+            what = "no accuracy is logged" if measured is None else "the number of classes is not logged"
+            return self.not_measured(f"{what}: it cannot be compared with chance")
+        runs, side = measured
+        limit = self.at(min(self.threshold, PP * chance))
+        found = margin(side, chance)
+        evidence = Evidence(PP * found.mean, PP * found.low(), PP * found.high(), grade_of(found))
+        seeds = point_seeds(runs, found, PP)
+        return limit.outcome(
+            evidence,
+            self._sentence(cell, chance, found, evidence.ruling(limit.threshold, limit.side), limit.threshold),
+            seeds,
+            needed_text(found, limit.threshold / PP, "of the run"),
+            details={
+                "chance": chance,
+                "balanced": is_unequal(cell.spec),
+                "images": found.images,
+                "image_se": PP * math.sqrt(found.image_variance),
+            },
+        )
+
+    def _sentence(self, cell: Cell, chance: float, found: Margin, ruling: Ruling, limit: float) -> str:
+        what = "balanced accuracy" if is_unequal(cell.spec) else "accuracy"
+        shown = f"{what} {found.mean + chance:.4f} is {PP * found.mean:+.2f} pp from chance ({chance:.4f})"
+        low, high = PP * found.low(), PP * found.high()
+        if not math.isinf(low):
+            shown += f", 95 % interval {span(low, high, '')}"
+        says = {
+            Ruling.PASSES: f"above {number(limit)} pp",
+            Ruling.FIRES: f"below {number(limit)} pp: no better than a constant predictor",
+        }.get(ruling, f"which leaves {number(limit)} pp open")
+        if found.kind == "one seed":
+            says += " (one seed is not enough)"
+        return "; ".join([f"{shown}, {says}{k_of_n(found, limit / PP, ruling)}", *images_text(found)])

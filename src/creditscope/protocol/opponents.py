@@ -1,0 +1,102 @@
+"""What a claim's accuracy is compared with: its frozen twin, the readout alone, its control; each with its margin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from creditscope.protocol.accuracies import same_images, side_of
+from creditscope.protocol.cells import Cell
+from creditscope.protocol.evidence import Grade, worst
+from creditscope.protocol.margins import Images, Margin, Side, margin
+from creditscope.records.log import RunLog
+
+_GRADES: dict[Images, Grade] = {"joined": Grade.EXACT, "bounded": Grade.BOUNDED, "unknown": Grade.PROXY}
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """Something that a claim must beat, and by how much it does.
+
+    Args:
+        method: Its method name; ``a bare number`` where there are no logs.
+        accuracy: Its own, a fraction, over all of its seeds.
+        margin: Accuracy of the claim less its own, over the seeds that were compared.
+        runs: Its logs.
+        claims: The runs of the claim that were compared, in the order of the margin's rows.
+        matched: Whether it is known to differ from the claim in what trains alone.
+        role: ``frozen``, ``readout`` or ``fixed feedback``.
+    """
+
+    method: str
+    accuracy: float
+    margin: Margin
+    runs: tuple[RunLog, ...]
+    claims: tuple[RunLog, ...]
+    matched: bool
+    role: str
+
+    @property
+    def grade(self) -> Grade:
+        """How good the margin is as evidence."""
+        return worst([_GRADES[self.margin.joined], Grade.EXACT if self.matched else Grade.PROXY])
+
+
+def opponents(cell: Cell) -> tuple[Opponent, ...]:
+    """Every opponent of a claim that is among the logs: the frozen twin first, then readouts, each cell once.
+
+    Args:
+        cell: The claim, with what belongs next to it.
+    """
+    found: list[Opponent | None] = []
+    if cell.baseline is not None:
+        if cell.baseline.accuracy is not None:
+            found.append(_against(cell, cell.baseline.accuracy, (), "a bare number", False, "frozen"))
+        else:
+            found.append(_runs(cell, cell.baseline.runs, cell.baseline.matched, "frozen"))
+    found += [_runs(cell, runs, True, "readout") for runs in cell.related.readouts]
+    return tuple(opponent for opponent in found if opponent is not None)
+
+
+def fixed_feedback(cell: Cell) -> Opponent | None:
+    """The claim against the same rule whose feedback stays at its start.
+
+    Args:
+        cell: The claim.
+    """
+    return _runs(cell, cell.related.fixed_feedback, True, "fixed feedback")
+
+
+def backprop_gain(cell: Cell) -> Margin | None:
+    """What backprop gains on this task over its own frozen twin: the positive control; None without its logs.
+
+    Args:
+        cell: The claim.
+    """
+    bp, frozen = cell.related.control, cell.related.control_frozen
+    ours, theirs = side_of(bp), side_of(frozen)
+    return None if ours is None or theirs is None else margin(ours[1], _on_same_images(theirs[1], bp, frozen))
+
+
+def _runs(cell: Cell, runs: Sequence[RunLog], matched: bool, role: str) -> Opponent | None:
+    side = side_of(runs)
+    if side is None:
+        return None
+    theirs = _on_same_images(side[1], cell.runs, runs)
+    return _against(cell, theirs, side[0], runs[0].spec.method, matched, role)
+
+
+def _against(
+    cell: Cell, theirs: Side | float, runs: tuple[RunLog, ...], method: str, matched: bool, role: str
+) -> Opponent | None:
+    """Unfinished runs never match: they are left out where there are logs on the other side."""
+    ours = side_of([run for run in cell.runs if run.finished or not runs])
+    if ours is None:
+        return None
+    claims, side = ours
+    accuracy = theirs if isinstance(theirs, float) else fmean(theirs.accuracy)
+    return Opponent(method, accuracy, margin(side, theirs), runs, claims, matched, role)
+
+
+def _on_same_images(side: Side, *groups: Sequence[RunLog]) -> Side:
+    """A side whose images are paired with the other's only where both were tested on the same."""
+    return side if same_images(*groups) else Side(side.accuracy, side.seeds, None, side.images, side.variance)
