@@ -11,11 +11,13 @@ from creditscope.cli.options import (
     Baseline,
     Checks,
     Logs,
+    Plan,
     Protocol,
     ProtocolName,
     Thresholds,
     parse_baseline,
     parse_numbers,
+    planned,
     protocol_of,
 )
 
@@ -40,6 +42,7 @@ def audit(
     advisory_check: AdvisoryChecks = None,
     set_: Thresholds = None,
     assume: Assumed = None,
+    plan: Plan = None,
     format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
     timeline: Annotated[bool, typer.Option(help="When each check first fired, and what an alert would save.")] = True,
     decisions: Annotated[bool, typer.Option("--decisions", help="What accuracy and Γ alone would have said.")] = False,
@@ -55,6 +58,8 @@ def audit(
     chosen, assumed = protocol_of(protocol.value, set_, check, advisory_check), parse_numbers(assume, "--assume")
     with without_collection():
         result = judge(logs, chosen, parse_baseline(baseline), assume=assumed, keep_rows=False)
+        if (declared := planned(plan, result.logs)) is not None:
+            result = result.against(declared)
         typer.echo(_print(result, format_, timeline=timeline, decisions=decisions, sensitivity=sensitivity))
     for skipped in result.skipped:
         typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
@@ -69,7 +74,7 @@ def _print(result: "Audit", form: Format, *, timeline: bool, decisions: bool, se
     import json
     import shutil
 
-    from creditscope.protocol.present import Section, heading, render, sections, verdict_table
+    from creditscope.protocol.present import Section, caption, render, sections, verdict_table
 
     if form is Format.json:
         text = io.StringIO()
@@ -79,5 +84,5 @@ def _print(result: "Audit", form: Format, *, timeline: bool, decisions: bool, se
     shown = sections(result, timeline=timeline, decisions=decisions, sensitivity=sensitivity)
     if form is Format.latex:
         extra = [section for section in shown[1:] if section.table is not None and (decisions or sensitivity)]
-        return render([Section(heading(result), verdict_table(result)), *extra], "latex")
+        return render([Section(caption(result), verdict_table(result)), *extra], "latex")
     return render(shown, "md" if form is Format.md else "table", shutil.get_terminal_size((120, 24)).columns)

@@ -11,6 +11,8 @@ from creditscope.registry import CHECK_GROUP, Registry
 
 if TYPE_CHECKING:
     from creditscope.protocol.presets import Protocol as Rules
+    from creditscope.records.log import RunLog
+    from creditscope.records.spec import RunSpec
 
 
 class ProtocolName(StrEnum):
@@ -18,6 +20,7 @@ class ProtocolName(StrEnum):
 
     standard = "standard"
     published = "published"
+    first_standard = "standard@1"
 
 
 Logs = Annotated[list[Path], typer.Argument(help="Log files or folders, ours or in a published JSON layout.")]
@@ -27,6 +30,10 @@ Baseline = Annotated[
 ]
 Thresholds = Annotated[
     list[str] | None, typer.Option("--set", metavar="CHECK=VALUE", help="A threshold of your own, e.g. scale=40.")
+]
+Plan = Annotated[
+    Path | None,
+    typer.Option(metavar="SPEC.yaml", help="The sweep that was planned: seeds and methods without a log are named."),
 ]
 OwnRules = Annotated[
     list[str] | None,
@@ -63,6 +70,15 @@ def protocol_of(
 
     made = protocol_named(name).with_checks(checks or (), advisory or ())
     return made.with_thresholds(parse_numbers(thresholds, "--set"))
+
+
+def planned(path: Path | None, logs: "Iterable[RunLog]") -> "list[RunSpec] | None":
+    """The runs of the sweep that was planned, where one is given."""
+    if path is None:
+        return None
+    from creditscope.plans.declared import declared
+
+    return declared(path, [log.spec for log in logs])
 
 
 def parse_baseline(text: str | None) -> float | Path | None:

@@ -11,11 +11,13 @@ from creditscope.cli.options import (
     Baseline,
     Checks,
     Logs,
+    Plan,
     Protocol,
     ProtocolName,
     Thresholds,
     parse_baseline,
     parse_numbers,
+    planned,
     protocol_of,
 )
 
@@ -31,6 +33,7 @@ def report(
     advisory_check: AdvisoryChecks = None,
     set_: Thresholds = None,
     assume: Assumed = None,
+    plan: Plan = None,
 ) -> None:
     """Write one file that shows verdicts, plots, numbers and advice, and how to make it again."""
     import shlex
@@ -45,9 +48,11 @@ def report(
     against = load_logs(given) if isinstance(given, Path) else given
     words = ["creditscope", "report", *map(str, logs), "--out", str(out), "--protocol", protocol.value]
     words += ["--baseline", baseline] if baseline is not None else []
+    words += ["--plan", str(plan)] if plan is not None else []
     repeated = {"--check": check, "--advisory-check": advisory_check, "--set": set_, "--assume": assume}
     words += [word for option, texts in repeated.items() for text in texts or () for word in (option, text)]
-    write_report(loaded, out, chosen, against, assume=assumed, command=shlex.join(words))
+    declared = planned(plan, loaded.logs)
+    write_report(loaded, out, chosen, against, assume=assumed, command=shlex.join(words), plan=declared)
     for skipped in loaded.skipped:
         typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
     typer.echo(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")

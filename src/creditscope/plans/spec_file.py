@@ -24,7 +24,7 @@ METHOD_SETTINGS = ("penalty", "train_last")
 """Settings that a method's name says: as axes of a grid they are written into it."""
 _FLAGS = [name for name, field in RunSpec.model_fields.items() if field.annotation == (bool | None)]
 # Any data will do to try a setting: the real one is read only when the whole file is known to be sound.
-_ANY_DATA = DataSpec(name="any", shape=(3, 32, 32), n_train=1, n_test=1)
+ANY_DATA = DataSpec(name="any", shape=(3, 32, 32), n_train=1, n_test=1)
 
 
 class _Part(BaseModel):
@@ -212,7 +212,7 @@ def _check_setting(document: Located, part: SweepPart, key: str, values: tuple[A
             if value != "all" and not (isinstance(value, int) and value >= 0):
                 raise document.bad(where, f"wanted how many of the last blocks train (0, 1, …) or all, got {value!r}")
         else:
-            why = refusal(preset(part.preset), _ANY_DATA, key, value)
+            why = refusal(preset(part.preset), ANY_DATA, key, value)
             if why is not None:
                 raise document.bad(where, f"{_brief(value)}: {why}")
 

@@ -1,7 +1,7 @@
 """Judge a set of logs under a protocol."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -12,15 +12,18 @@ from creditscope.protocol.accuracies import chance
 from creditscope.protocol.cells import Cell, accuracy_of, build_cells
 from creditscope.protocol.check import Check, Outcome, advisory
 from creditscope.protocol.decisions import Decision, balanced_accuracy, decide
+from creditscope.protocol.disclosure import Plan, disclosed, held_against
+from creditscope.protocol.evidence import History
 from creditscope.protocol.facts import Assumptions
-from creditscope.protocol.present import Section, heading, render, sections, verdict_table
+from creditscope.protocol.present import Section, caption, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
 from creditscope.protocol.readings import Reader
 from creditscope.protocol.sensitivity import Stays, stays
-from creditscope.protocol.timeline import RunTimeline, timelines
+from creditscope.protocol.timeline import RunTimeline, pooled_history, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
 from creditscope.records.load import Loaded, Reduce, Skipped, load_logs, without_collection
 from creditscope.records.log import RunLog
+from creditscope.records.spec import RunSpec
 
 Logs = Loaded | RunLog | str | Path | Iterable[RunLog | str | Path]
 
@@ -48,6 +51,11 @@ class JudgedCell:
     def timelines(self) -> tuple[RunTimeline, ...]:
         """When each run fired, and what an alert would have saved."""
         return timelines(self.cell, self.outcomes)
+
+    @property
+    def pooled_history(self) -> dict[str, History]:
+        """When the checks that judge all seeds together fired."""
+        return pooled_history(self.outcomes)
 
     @cached_property
     def decision(self) -> Decision:
@@ -81,6 +89,7 @@ class JudgedCell:
             "checks": [outcome.to_dict() for outcome in self.outcomes],
             "stays": [{"check": s.check, "outcome": list(s.outcome), "verdict": list(s.verdict)} for s in self.stays],
             "timeline": [run.to_dict() for run in self.timelines] if self.verdict else [],
+            "pooled_timeline": {name: history.first for name, history in self.pooled_history.items()},
             "decision": self.decision.to_dict() if self.verdict else None,
             "accuracy": self.accuracy,
             "epochs": [run.last.epoch if run.last else None for run in cell.runs],
@@ -103,12 +112,22 @@ class Audit:
         cells: Claims first, then baselines.
         skipped: Files that could not be read.
         assume: What was assumed where logs are silent.
+        plan: A declared plan held against the logs; None when none was declared.
     """
 
     protocol: Protocol
     cells: tuple[JudgedCell, ...]
     skipped: tuple[Skipped, ...] = ()
     assume: Assumptions = field(default_factory=Assumptions)
+    plan: Plan | None = None
+
+    def against(self, plan: Iterable[RunSpec]) -> "Audit":
+        """The same audit, which names the runs of a declared plan that have no log.
+
+        Args:
+            plan: The runs as planned, such as ``specs`` gives them.
+        """
+        return replace(self, plan=held_against(plan, self.logs))
 
     @property
     def claims(self) -> tuple[JudgedCell, ...]:
@@ -139,7 +158,7 @@ class Audit:
 
     def to_latex(self) -> str:
         """The verdict table alone, with booktabs rules."""
-        return render([Section(heading(self), verdict_table(self))], "latex")
+        return render([Section(caption(self), verdict_table(self))], "latex")
 
     def _repr_html_(self) -> str:
         return verdict_table(self).to_html()
@@ -149,7 +168,7 @@ class Audit:
         return {
             **self.protocol.to_dict(),
             "assumed": {"blocks": self.assume.blocks, "h0": self.assume.h0, "ratio": self.assume.ratio},
-            "cells_judged": len(self.claims),
+            **disclosed(self),
             "cells": [cell.to_dict() for cell in self.cells],
             "skipped": [{"file": skipped.file, "why": skipped.why} for skipped in self.skipped],
         }

@@ -188,6 +188,8 @@ class Check(ABC):
     in_a_row: ClassVar[int] = 1
     # Whether all seeds are judged together: one alone then says nothing, and only the whole has a history.
     pooled: ClassVar[bool] = False
+    # The share of cells exactly at the threshold that pass by chance; 0 where nothing is estimated.
+    by_chance: ClassVar[float] = 0.0
     # Whether ``judge`` looks at rows other than a run's last epoch. One that overrides ``read`` need not.
     keeps_rows: ClassVar[bool] = True
 

@@ -115,6 +115,11 @@ class RunFacts:
             return "signal"
         return said if said == "update" or self.header.locality else "update"
 
+    @property
+    def learns(self) -> bool:
+        """Whether feedback is said to learn, and was not held at its start as a control."""
+        return bool(self.header.card.learns) and not self.header.spec.fixed_feedback
+
     def trains(self, block: int) -> bool:
         """Whether a block trains, as far as the spec says; block −1 is the embedding."""
         if block < 0:

@@ -117,7 +117,8 @@ def block_spread(cosines: Array) -> Array:
     if len(cosines) < 2:
         return np.full(cosines.shape[1], np.inf)
     variance = cosines.var(axis=0, ddof=1)
-    return np.sqrt(np.maximum(variance, variance.mean()))
+    spread: Array = np.sqrt(np.maximum(variance, variance.mean()))
+    return spread
 
 
 def correlation(nulls: Sequence[NullDraws], blocks: int) -> Array:
@@ -136,7 +137,8 @@ def _correlation(draws: Array) -> Array:
     size = np.sqrt((centred**2).sum(axis=0))
     product, scale = centred.T @ centred, np.outer(size, size)
     known = scale > 0
-    return np.where(known, product / np.where(known, scale, 1.0), 1.0)
+    found: Array = np.where(known, product / np.where(known, scale, 1.0), 1.0)
+    return found
 
 
 def worth(correlation: Array) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from creditscope.protocol.cells import accuracy_of
 from creditscope.protocol.check import Outcome
+from creditscope.protocol.disclosure import disclosures
 from creditscope.protocol.evidence import Grade, Ruling
 from creditscope.protocol.sensitivity import DIFFERENCES, Range, gaps
 from creditscope.protocol.text import counted, listed, number, span
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from creditscope.protocol.audit import Audit, JudgedCell
 
 Form = Literal["table", "md", "latex"]
+_NOT_ASKED = Ruling.NOT_APPLICABLE
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ def sections(
         Section(heading(audit), verdict_table(audit), narrow=long_table(audit)),
         Section("Why", lines=_why(audit)),
         Section("What would settle it", lines=_settle(audit)),
+        Section("What this audit discloses", lines=disclosures(audit)),
         Section("Runs", runs_table(audit)),
     ]
     if timeline:
@@ -94,6 +97,29 @@ def heading(audit: "Audit") -> str:
     return "; ".join(parts)
 
 
+def caption(audit: "Audit") -> str:
+    """The heading of a table that stands alone: with all that an audit discloses.
+
+    Args:
+        audit: The audit.
+    """
+    return "; ".join([heading(audit), *disclosures(audit)])
+
+
+def asked(audit: "Audit") -> list[str]:
+    """The required checks that apply to some claim: a column that says nothing is left out.
+
+    Args:
+        audit: The audit.
+    """
+    idle = {
+        check.name
+        for check in audit.protocol.required
+        if all(o.ruling is Ruling.NOT_APPLICABLE for c in audit.claims for o in c.outcomes if o.name == check.name)
+    }
+    return [check.name for check in audit.protocol.required if check.name not in idle]
+
+
 def under(audit: "Audit") -> str:
     """Said of a verdict under a protocol that is not quite the one which ships under its name; empty otherwise.
 
@@ -106,11 +132,11 @@ def under(audit: "Audit") -> str:
 
 def verdict_table(audit: "Audit") -> Table:
     """One row a cell, one column a required check: outcome, value, and the grade where it is not exact."""
-    names = [check.name for check in audit.protocol.required]
+    names = asked(audit)
     rows = []
     for cell in audit.cells:
         outcomes = {outcome.name: outcome for outcome in cell.outcomes}
-        shown = str(cell.verdict.kind) if cell.verdict else "baseline"
+        shown = _kind(cell, audit, "\n")
         checks = [_cell(outcomes[name]) if name in outcomes else "" for name in names]
         rows.append((f"{cell.cell.label}\n{counted(len(cell.cell.runs), 'seed')}", _accuracy(cell), *checks, shown))
     return Table(("method", "accuracy", *names, f"verdict{under(audit)}"), tuple(rows))
@@ -118,14 +144,15 @@ def verdict_table(audit: "Audit") -> Table:
 
 def long_table(audit: "Audit") -> Table:
     """One row a cell and check: for narrow terminals."""
-    rows = []
+    rows, names = [], asked(audit)
     for cell in audit.claims:
-        for outcome in (o for o in cell.outcomes if o.required):
-            grade = str(outcome.evidence.grade)
-            value = _value(outcome)
-            rows.append((cell.cell.label, outcome.name, str(outcome.ruling), grade, value, number(outcome.threshold)))
-        rows.append((cell.cell.label, "verdict", str(cell.verdict.kind) if cell.verdict else "", "", "", ""))
-    return Table(("method", "check", "outcome", "grade", "value", "threshold"), tuple(rows))
+        for outcome in (o for o in cell.outcomes if o.name in names):
+            grade, seeds = str(outcome.evidence.grade), _agree(outcome)
+            value = " ".join(filter(None, (_value(outcome), _over(outcome))))
+            limit = number(outcome.threshold)
+            rows.append((cell.cell.label, outcome.name, str(outcome.ruling), grade, value, limit, seeds))
+        rows.append((cell.cell.label, "verdict", _kind(cell, audit, "; "), "", "", "", ""))
+    return Table(("method", "check", "outcome", "grade", "value", "threshold", "seeds"), tuple(rows))
 
 
 def runs_table(audit: "Audit") -> Table:
@@ -167,12 +194,15 @@ def timeline_table(audit: "Audit") -> Table:
                 saved = f"alert at {run.alert_epoch}: {run.saved_epochs} epochs{share}{seconds}"
             seed = "?" if run.seed is None else str(run.seed)
             rows.append((cell.cell.label, seed, ", ".join(fired) or "never", saved or "–"))
+        if pooled := cell.pooled_history:
+            fired = [f"{name} {history.first}" for name, history in pooled.items()]
+            rows.append((cell.cell.label, "all", ", ".join(fired), "–"))
     return Table(("method", "seed", "first fired at epoch", "compute an alert would have saved"), tuple(rows))
 
 
 def decisions_table(audit: "Audit") -> Table:
     """What the usual numbers say next to what the checks say."""
-    names = [check.name for check in audit.protocol.required]
+    names = asked(audit)
     rows = []
     for cell in audit.claims:
         decision, outcomes = cell.decision, {outcome.name: outcome for outcome in cell.outcomes}
@@ -196,11 +226,11 @@ def long_decisions_table(audit: "Audit") -> Table:
 
 def stays_table(audit: "Audit") -> Table:
     """Range of each threshold over which outcome and verdict stay as they are."""
-    rows = []
+    rows, names = [], asked(audit)
     for cell in audit.claims:
-        unmeasured = [o.name for o in cell.outcomes if o.ruling is Ruling.NOT_MEASURED]
-        for stay in cell.stays:
-            outcome = "not measured" if stay.check in unmeasured else _range(stay.outcome)
+        silent = {o.name: str(o.ruling) for o in cell.outcomes if o.ruling in (Ruling.NOT_MEASURED, _NOT_ASKED)}
+        for stay in (stay for stay in cell.stays if stay.check in names):
+            outcome = silent.get(stay.check) or _range(stay.outcome)
             rows.append((cell.cell.label, stay.check, number(stay.threshold), outcome, _range(stay.verdict)))
     return Table(("method", "check", "threshold", "outcome stays for", "verdict stays for"), tuple(rows))
 
@@ -208,7 +238,7 @@ def stays_table(audit: "Audit") -> Table:
 def gaps_table(audit: "Audit") -> Table:
     """How wide the gap is in which each threshold lies."""
     rows = []
-    for gap in gaps([[o for o in cell.outcomes if o.required] for cell in audit.claims]):
+    for gap in gaps([(c.cell.label, [o for o in c.outcomes if o.required]) for c in audit.claims]):
         factor = gap.unit not in DIFFERENCES
         width = "–" if gap.width is None else f"×{number(gap.width)}" if factor else f"{number(gap.width)} {gap.unit}"
         failing = "none fails" if gap.failing is None else f"{number(gap.failing)} ({gap.failing_log})"
@@ -218,26 +248,43 @@ def gaps_table(audit: "Audit") -> Table:
 
 
 def _why(audit: "Audit") -> tuple[str, ...]:
-    lines = []
+    lines, names = [], asked(audit)
     for cell in audit.claims:
         seeds = listed("?" if seed is None else seed for seed in cell.cell.seeds)
         many = "s" if len(cell.cell.seeds) > 1 else ""
-        lines.append(f"{cell.cell.label} (seed{many} {seeds}): {_kind(cell)}{under(audit)}")
+        lines.append(f"{cell.cell.label} (seed{many} {seeds}): {_kind(cell, audit, '; ')}{under(audit)}")
         for outcome in cell.outcomes:
+            if outcome.ruling is _NOT_ASKED and outcome.name not in names:
+                continue
             if outcome.required or outcome.ruling is not Ruling.NOT_MEASURED:
                 mark = "" if outcome.required else " (advisory)"
-                said = f"{outcome.name}{mark} {outcome.ruling}, {outcome.evidence.grade}: {outcome.reason}"
-                lines.append(f"  {said}" if outcome.ruling is not Ruling.NOT_MEASURED else f"  {_unmeasured(outcome)}")
+                grade = f", {outcome.evidence.grade}" if outcome.evidence.grade is not Grade.MISSING else ""
+                lines.append(f"  {outcome.name}{mark} {outcome.ruling}{grade}: {outcome.reason}")
         lines += [f"  note: {run.name}: {problem}" for run in cell.cell.runs for problem in run.problems]
     return tuple(lines)
 
 
-def _unmeasured(outcome: Outcome) -> str:
-    return f"{outcome.name} not measured: {outcome.reason}"
+def _kind(cell: "JudgedCell", audit: "Audit", then: str) -> str:
+    """The verdict, with the advisory checks that disagree, and whether it hangs on one seed."""
+    if cell.verdict is None:
+        return "baseline"
+    said = [str(cell.verdict.kind)]
+    if cell.verdict.disagrees:
+        against = [o.name for o in cell.outcomes if not o.required and o.ruling is Ruling.FIRES]
+        said.append(f"{listed(against)} (advisory) disagree{'s' if len(against) == 1 else ''}")
+    if len(cell.cell.runs) == 1 and not audit.protocol.pools_seeds:
+        said.append("1 seed, point estimate")
+    return then.join(said)
 
 
-def _kind(cell: "JudgedCell") -> str:
-    return str(cell.verdict.kind) if cell.verdict else "baseline"
+def _agree(outcome: Outcome) -> str:
+    return "" if outcome.agree is None else "{} of {}".format(*outcome.agree)
+
+
+def _over(outcome: Outcome) -> str:
+    """The opponent that decided, for a check that compares with one."""
+    method = (outcome.baseline or {}).get("method")
+    return f"over {method}" if method else ""
 
 
 def _settle(audit: "Audit") -> tuple[str, ...]:
@@ -251,8 +298,10 @@ def _settle(audit: "Audit") -> tuple[str, ...]:
 
 def _cell(outcome: Outcome) -> str:
     parts = [str(outcome.ruling)]
-    if outcome.ruling is not Ruling.NOT_MEASURED:
-        parts.append(_value(outcome))
+    if outcome.ruling not in (Ruling.NOT_MEASURED, _NOT_ASKED):
+        parts += [_value(outcome), _over(outcome)]
+        if seeds := _agree(outcome):
+            parts.append(f"{seeds} seeds")
         if outcome.evidence.grade is not Grade.EXACT:
             parts.append(str(outcome.evidence.grade))
     return "\n".join(part for part in parts if part)

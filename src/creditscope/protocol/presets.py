@@ -138,6 +138,11 @@ class Protocol:
         return [*((check, True) for check in self.required), *((check, False) for check in self.advisory)]
 
     @property
+    def pools_seeds(self) -> bool:
+        """Whether some required check judges all seeds together; where none does a verdict is a point estimate."""
+        return any(check.pooled for check in self.required)
+
+    @property
     def label(self) -> str:
         """Its name, with what sets it apart from the protocol which ships under that name."""
         return self.name + self._changes

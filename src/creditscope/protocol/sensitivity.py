@@ -40,7 +40,7 @@ class Gap:
         check: The check.
         unit: Of the two values.
         failing: The value nearest the threshold among failing runs; None when no run fails.
-        failing_log: Whose.
+        failing_log: Whose: the log, or the label of a cell whose seeds are judged together.
         passing: The value nearest the threshold among passing runs; None when no run passes.
         passing_log: Whose.
         width: Their ratio (above 1), or their difference for checks in pp or cosines; None unless both exist.
@@ -85,24 +85,27 @@ def stays(outcomes: Sequence[Outcome]) -> tuple[Stays, ...]:
     return tuple(found)
 
 
-def gaps(cells: Sequence[Sequence[Outcome]]) -> tuple[Gap, ...]:
-    """Per check, over all judged runs of all cells.
+def gaps(cells: Sequence[tuple[str, Sequence[Outcome]]]) -> tuple[Gap, ...]:
+    """Per check, over all judged runs; over all cells where a check judges its seeds together.
 
     Args:
-        cells: The outcomes of each claim cell.
+        cells: Label and outcomes of each claim cell.
     """
-    by_check: dict[str, list[Outcome]] = {}
-    for outcomes in cells:
+    by_check: dict[str, list[tuple[str, Outcome]]] = {}
+    for label, outcomes in cells:
         for outcome in outcomes:
-            by_check.setdefault(outcome.name, []).append(outcome)
+            by_check.setdefault(outcome.name, []).append((label, outcome))
     return tuple(_gap(outcomes) for outcomes in by_check.values())
 
 
-def _gap(outcomes: list[Outcome]) -> Gap:
-    first = outcomes[0]
-    runs = [(seed.evidence.value, seed) for outcome in outcomes for seed in outcome.per_seed]
-    failing = [(value, seed.log) for value, seed in runs if value is not None and seed.ruling is Ruling.FIRES]
-    passing = [(value, seed.log) for value, seed in runs if value is not None and seed.ruling is Ruling.PASSES]
+def _gap(outcomes: list[tuple[str, Outcome]]) -> Gap:
+    first = outcomes[0][1]
+    if first.check.pooled:
+        ruled = [(outcome.evidence.value, outcome.ruling, label) for label, outcome in outcomes]
+    else:
+        ruled = [(s.evidence.value, s.ruling, s.log) for _, outcome in outcomes for s in outcome.per_seed]
+    failing = [(value, name) for value, ruling, name in ruled if value is not None and ruling is Ruling.FIRES]
+    passing = [(value, name) for value, ruling, name in ruled if value is not None and ruling is Ruling.PASSES]
     nearest_failing, nearest_passing = (min, max) if first.check.side == "above" else (max, min)
     fail, fail_log = nearest_failing(failing, default=(None, None))
     good, good_log = nearest_passing(passing, default=(None, None))

@@ -59,10 +59,21 @@ def timelines(cell: Cell, outcomes: Sequence[Outcome]) -> tuple[RunTimeline, ...
     return tuple(_timeline(run, [outcome for outcome in outcomes if outcome.required]) for run in cell.runs)
 
 
+def pooled_history(outcomes: Sequence[Outcome]) -> dict[str, History]:
+    """When the required checks that judge all seeds together first fired, for those that ever did.
+
+    Args:
+        outcomes: Of one cell.
+    """
+    pooled = [outcome for outcome in outcomes if outcome.required and outcome.check.pooled]
+    return {outcome.name: outcome.history for outcome in pooled if outcome.history.first is not None}
+
+
 def _timeline(run: RunLog, outcomes: Sequence[Outcome]) -> RunTimeline:
     # Runs that were watched without a file may share a name, and then differ in their seed.
     mine = (run.name, run.spec.seed)
-    histories = {o.name: s.history for o in outcomes for s in o.per_seed if (s.log, s.seed) == mine}
+    alone = [outcome for outcome in outcomes if not outcome.check.pooled]
+    histories = {o.name: s.history for o in alone for s in o.per_seed if (s.log, s.seed) == mine}
     firings = {name: history for name, history in histories.items() if history.first is not None}
     # A check that compares finished runs cannot raise an alert while a run goes on.
     live = {outcome.name for outcome in outcomes if outcome.check.live}

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,6 +18,7 @@ from creditscope.protocol.presets import NAMES, Protocol, place_of
 from creditscope.records.load import Loaded
 from creditscope.records.log import RunLog, write_atomic
 from creditscope.records.provenance import version
+from creditscope.records.spec import RunSpec
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
 from creditscope.report.recipe import all_runs, provenance_table, recipe_table
@@ -43,6 +44,7 @@ def render_report(
     thresholds: Mapping[str, float] | None = None,
     assume: Mapping[str, float] | None = None,
     command: str | None = None,
+    plan: Iterable[RunSpec] | None = None,
 ) -> str:
     """The report page as one string of HTML.
 
@@ -53,8 +55,9 @@ def render_report(
         thresholds: Thresholds of one's own, by check name.
         assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
         command: What makes this page again; made up from the names of the logs when it is not given.
+        plan: The runs that were planned: those without a log are named.
     """
-    return _page(audit(logs, protocol, baseline, thresholds, assume), command)
+    return _page(_audit(logs, protocol, baseline, thresholds, assume, plan), command)
 
 
 def write_report(
@@ -65,6 +68,7 @@ def write_report(
     thresholds: Mapping[str, float] | None = None,
     assume: Mapping[str, float] | None = None,
     command: str | None = None,
+    plan: Iterable[RunSpec] | None = None,
 ) -> Path:
     """Write the report: a page (``.html``), or the tables and the reporting form (``.md``, ``.tex``).
 
@@ -76,16 +80,29 @@ def write_report(
         thresholds: Thresholds of one's own, by check name.
         assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
         command: What makes this page again.
+        plan: The runs that were planned: those without a log are named.
 
     Returns:
         The file.
     """
     check_out(out)
-    result = audit(logs, protocol, baseline, thresholds, assume)
+    result = _audit(logs, protocol, baseline, thresholds, assume, plan)
     made = {".html": lambda: _page(result, command), ".md": lambda: tables_markdown(result)}
     text = made.get(out.suffix, lambda: tables_latex(result))()
     write_atomic(out, text.encode())
     return out
+
+
+def _audit(
+    logs: Sequence[RunLog] | Loaded,
+    protocol: str | Protocol,
+    baseline: float | Logs | None,
+    thresholds: Mapping[str, float] | None,
+    assume: Mapping[str, float] | None,
+    plan: Iterable[RunSpec] | None,
+) -> Audit:
+    judged = audit(logs, protocol, baseline, thresholds, assume)
+    return judged if plan is None else judged.against(plan)
 
 
 def check_out(out: Path) -> None:

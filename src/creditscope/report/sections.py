@@ -150,7 +150,7 @@ def decision_table(audit: Audit, names: Names) -> Table:
 
 def over_time(audit: Audit, names: Names) -> Table:
     """First firing epochs and what an alert would have saved, under the page's names."""
-    return _relabel(timeline_table(audit), [[named] * len(_runs(named)) for named in _order(audit, names)], names)
+    return _relabel(timeline_table(audit), [[named] * _rows_over_time(named) for named in _order(audit, names)], names)
 
 
 def thresholds_table(audit: Audit, names: Names) -> Table:
@@ -169,7 +169,7 @@ def check_sections(audit: Audit, names: Names) -> tuple[CheckSection, ...]:
 
 
 def _section(check: Check, required: bool, names: Names) -> CheckSection:
-    found = [(named, o) for named in names.claims for o in named.judged.outcomes if o.check is check]
+    found = [(named, o) for named in names.claims for o in named.judged.outcomes if o.name == check.name]
     readings = tuple(
         Reading(names.full(named), str(o.ruling), SYMBOLS[o.ruling], o.reason, o.settles) for named, o in found
     )
@@ -258,8 +258,8 @@ def _order(audit: Audit, names: Names) -> list[Named]:
     return [by_cell[id(cell)] for cell in audit.claims]
 
 
-def _runs(named: Named) -> tuple[object, ...]:
-    return named.judged.cell.runs
+def _rows_over_time(named: Named) -> int:
+    return len(named.judged.timelines) + bool(named.judged.pooled_history)
 
 
 def _relabel(table: Table, owners: list[list[Named]], names: Names) -> Table:

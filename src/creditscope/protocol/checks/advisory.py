@@ -118,8 +118,10 @@ class IdleCheck(Check):
         branches = (BRANCH.read(run.last, facts.units) if run.last else None) or ()
         idle = next((probe.idle for probe in reversed(run.probes) if probe.idle is not None), None)
         found = [_idles(block, branches[block] if block < len(branches) else None, idle) for block in blocks]
-        if not found or all(value is None for value in found):
-            return Evidence.missing("neither the branches nor the removal of blocks was measured")
+        if not found:
+            return Evidence.missing("no block trains")
+        if all(value is None for value in found):
+            return Evidence.missing("the removal of blocks was not measured")
         which = [block for block, value in zip(blocks, found, strict=True) if value]
         least, unknown = len(which), sum(value is None for value in found)
         note = f"block{'s' if least > 1 else ''} {listed(which)}" if which else ""

@@ -36,6 +36,7 @@ class Depth(Check):
     side = "below"
     threshold = 2.0
     pooled = True
+    by_chance = 0.025
     keeps_rows = False
     title = "Depth"
     question = "Are trained blocks better than untrained ones?"
@@ -140,7 +141,7 @@ class Depth(Check):
             missing.append(f"no frozen twin: {_why_not(cell)}")
         if "readout" not in roles and not self._more_than_shallow(cell, found):
             missing.append("no @readout among the logs, and not shown to be more than bp@frozen")
-        if cell.runs[0].header.card.learns and not cell.spec.fixed_feedback:
+        if cell.members[0][1].learns:
             same = fixed_feedback(cell)
             if same is None:
                 missing.append("its feedback learns, and no @fixed-feedback run shows that this helps")
@@ -152,7 +153,7 @@ class Depth(Check):
         shallow = cell.related.control_frozen
         if not shallow:
             return False
-        if any(set(opponent.runs) & set(shallow) for opponent in found):
+        if any(run is other for opponent in found for run in opponent.runs for other in shallow):
             return True  # it is one of the opponents, and was cleared
         compared = opponents(replace(cell, baseline=None, related=replace(cell.related, readouts=(shallow,))))
         return all(opponent.margin.low() > 0 for opponent in compared)

@@ -100,6 +100,7 @@ class Direction(Check):
     live = True
     in_a_row = 3
     pooled = True
+    by_chance = 0.01
     keeps_rows = False
 
     def judge(self, cell: Cell) -> Outcome:

@@ -29,6 +29,7 @@ class Learning(Check):
     threshold = 1.0
     allowed = (0.0, 100.0)
     pooled = True
+    by_chance = 0.025
     keeps_rows = False
     title = "Learning"
     question = "Did the network learn anything?"

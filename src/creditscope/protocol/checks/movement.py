@@ -1,4 +1,4 @@
-"""The movement check: did every block that should train leave its initial weights?"""
+"""The movement check: did every block that should train, and all feedback that should learn, leave its start?"""
 
 import math
 from typing import final
@@ -6,13 +6,16 @@ from typing import final
 from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.point import EpochCheck
 from creditscope.protocol.evidence import Evidence, Grade
-from creditscope.protocol.facts import RunFacts
-from creditscope.records.rows import EpochRow
+from creditscope.protocol.facts import RunFacts, finite
+from creditscope.records.rows import EpochRow, Movement
 
 
 @final
 class MovementCheck(EpochCheck):
-    """Fires when every weight matrix of some trainable block moved less than the threshold, decay not counted."""
+    """Fires when every weight matrix of some trainable block moved less than the threshold, decay not counted.
+
+    So it does when a matrix of feedback that is said to learn stood still.
+    """
 
     name = "movement"
     label = "movement of the stillest block"
@@ -32,10 +35,22 @@ class MovementCheck(EpochCheck):
     plot = CheckPlot(("stillest", "movement"), lines=("stillest", "movement"))
 
     def measure(self, facts: RunFacts, row: EpochRow) -> Evidence:
-        """The smallest over trainable blocks of the largest movement among the block's weight matrices."""
+        """The stillest block or, where it moved less, the stillest matrix of the feedback that learns."""
         movement = row.movement
         if movement is None:
             return Evidence.missing("no movement of weights is logged")
+        weights = self._weights(movement)
+        if not facts.learns or weights.grade is Grade.MISSING:
+            return weights
+        known = {name: value for name, value in (movement.feedback or {}).items() if finite(value) is not None}
+        if not known or len(known) < len(movement.feedback or {}):
+            return Evidence.missing("its feedback is said to learn, and how far it moved is not logged")
+        stillest, name = min((value, name) for name, value in known.items() if value is not None)
+        if stillest >= weights.low:
+            return weights
+        return Evidence.point(stillest, Grade.EXACT, f"feedback {name}")
+
+    def _weights(self, movement: Movement) -> Evidence:
         if len(movement.blocks) != len(movement.trainable):
             return Evidence.missing("the log names another number of blocks than it says which of them train")
         lows, highs, moved = [], [], movement.weights.get

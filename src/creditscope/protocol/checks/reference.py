@@ -17,6 +17,8 @@ from creditscope.records.units import PUBLISHED_PROBE_SIZE
 # torch clamps each norm of a cosine here.
 TORCH_CLAMP = 1e-8
 FITTED_ERROR = 1e-3
+# A clamped cosine that is off by less than this factor is as good as one that is not clamped.
+HARMFUL_CLAMP = 1.05
 # A shallower state's gradient stands for the last one's only to within this factor.
 STAND_IN_FACTOR = 1.5
 # e = softmax − onehot is never longer than this.
@@ -131,9 +133,11 @@ def usable(cell: Cell) -> list[str]:
             text = f"not usable in this dtype (φ = {number(fidelity)}); re-measure in float64"
         elif norm.value:
             k = max(1.0, facts.units.probe_size * TORCH_CLAMP / norm.value)
-            text = (
-                f"tiny but exact: a clamped cosine is off by ×{number(k)} at N={facts.units.probe_size}, "
-                "the unclamped value stands"
+            at = f"at N={facts.units.probe_size}"
+            text = "tiny but exact: " + (
+                f"a clamped cosine is off by ×{number(k)} {at}, the unclamped value stands"
+                if k >= HARMFUL_CLAMP
+                else f"the clamp does no harm {at}"
             )
         else:
             text = "tiny but exact in this dtype"
