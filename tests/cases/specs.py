@@ -112,6 +112,8 @@ def rows_of(model: type[BaseModel], numbers: st.SearchStrategy[float] = finite) 
             continue
         if any(isinstance(m, annotated_types.Le) for m in field.metadata):
             fields[name] = st.none() | st.floats(0, 1)
+        elif any(isinstance(m, annotated_types.Gt) for m in field.metadata):
+            fields[name] = st.integers(1, 2**31)
         else:
             fields[name] = annotation_strategy(field.annotation, numbers)
     return st.builds(model, **fields)

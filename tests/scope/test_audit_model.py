@@ -244,7 +244,7 @@ def test_under_autocast_it_is_measured_without_and_says_so():
         log = run_of(cs.audit_model(model, loader=(x, y), **FAST))
         assert torch.is_autocast_enabled("cpu")
     assert log.epochs[0].reference == plain.epochs[0].reference
-    assert any("autocast was on" in note for note in log.problems)
+    assert any("autocast bfloat16 was on" in note for note in log.problems)
 
 
 def test_a_bfloat16_model_shows_its_rounding():

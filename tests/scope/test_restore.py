@@ -69,3 +69,12 @@ def test_a_model_on_two_devices_is_refused():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
     with pytest.raises(BadInput, match="wanted a model on one device, its parameters are on cpu, meta; move it to one"):
         device_of(model)
+
+
+def test_what_is_switched_off_while_a_model_is_measured_is_said():
+    model = torch.nn.Linear(2, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16), restoring(model) as off:
+        assert off == "autocast bfloat16"
+        assert not torch.is_autocast_enabled("cpu")
+    with restoring(model) as off:
+        assert off == "nothing"

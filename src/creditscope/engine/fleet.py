@@ -44,6 +44,7 @@ from creditscope.engine.step import (
 from creditscope.engine.traced import Traced
 from creditscope.errors import BadInput
 from creditscope.probes.per_epoch import SampleNumbers, Summary, joined, sample_numbers, summarise, without_credit
+from creditscope.probes.precision import full_precision
 from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
@@ -264,7 +265,7 @@ class Fleet:
 
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU the work is queued, not waited for."""
-        with torch.no_grad():
+        with torch.no_grad(), full_precision():
             return FleetObservation(self._summarise(self._summary), *self._move(self._movement.measure))
 
     def summaries(self, observation: FleetObservation) -> list[Summary]:

@@ -16,10 +16,11 @@ from creditscope.engine.checkpoint import FleetState, restore
 from creditscope.engine.cuda_streams import Ready, at_once
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.state import FleetObservation, Scores
-from creditscope.engine.step import schedule_factor
+from creditscope.engine.step import precision, schedule_factor
 from creditscope.errors import BadFile, BadInput
 from creditscope.probes.expensive import measure_expensive
 from creditscope.probes.per_epoch import epoch_fields
+from creditscope.probes.precision import OFF, switched_off
 from creditscope.probes.schedule import expensive_epochs, is_expensive
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RuleCard, RunLog, RunSpec
 from creditscope.records.provenance import now, provenance
@@ -286,6 +287,8 @@ class FleetLoop:
         if state:
             drawn = drawn.model_copy(update={"seed": spec.seed, "hash": state_hash(state)})
         device = fleet.device.type
+        with precision(spec):
+            off = switched_off(device)
         return HeaderRow(
             spec=spec.model_copy(update={"feedback": drawn, "injection": rule.injection}),
             rule=rule.card,
@@ -295,7 +298,7 @@ class FleetLoop:
             fleet=[other.run_id for other in fleet.specs],
             path=fleet.path,
             threads=torch.get_num_threads(),
-            provenance=provenance(device, torch.cuda.get_device_name() if device == "cuda" else None),
+            provenance=provenance(device, torch.cuda.get_device_name() if device == "cuda" else None) | {OFF: off},
             time_created=now(),
         )
 

@@ -12,6 +12,7 @@ from creditscope.probes.guards import Guards
 from creditscope.probes.nulls import FeedbackNull
 from creditscope.probes.parameters import GradientCosineProbe, StepDescentProbe
 from creditscope.probes.perturbation import NudgeProbe, RhoProbe
+from creditscope.probes.precision import full_precision
 from creditscope.probes.probe import Probe
 from creditscope.probes.reference import ClampProbe, DriftProbe, FidelityProbe
 from creditscope.probes.representation import ParticipationProbe, ReadoutProbe
@@ -44,7 +45,8 @@ def expensive_probes(redraws: int = 999, directions: int = 32, keep_draws: bool 
 def measure_expensive(snapshot: Snapshot, redraws: int, directions: int, keep_draws: bool) -> ProbeRow:
     """Measure the expensive set of one run at one moment.
 
-    Global randomness, buffers and ``.grad`` are left unchanged: every draw follows from the snapshot's seed.
+    Global randomness, buffers and ``.grad`` are left unchanged: every draw follows from the snapshot's seed. TF32 and
+    autocast are off.
 
     Args:
         snapshot: The run.
@@ -58,7 +60,7 @@ def measure_expensive(snapshot: Snapshot, redraws: int, directions: int, keep_dr
     guards = Guards(snapshot)
     # A model left in training mode may draw dropout masks from the global generator.
     devices = [p.device for p in snapshot.params.values() if p.is_cuda][:1]
-    with torch.no_grad(), torch.random.fork_rng(devices):
+    with torch.no_grad(), torch.random.fork_rng(devices), full_precision():
         for probe in expensive_probes(redraws, directions, keep_draws):
             try:
                 guards.check(probe.needs)

@@ -24,7 +24,7 @@ from creditscope.scope.measure import (
 )
 from creditscope.scope.probe_data import Loader
 from creditscope.scope.recipe import Recipe
-from creditscope.scope.restore import device_of, plain_model, restoring
+from creditscope.scope.restore import plain_model, restoring
 from creditscope.scope.subject import LossOf, Subject, initial
 
 # A model that is passed is a trained model; how long it trained is not known unless the recipe says so.
@@ -120,11 +120,10 @@ def model_log(
         expensive: Whether the expensive set is measured.
     """
     inner = plain_model(model)
-    autocast = torch.is_autocast_enabled(device_of(inner).type)
-    with restoring(inner):
+    with restoring(inner) as off:
         subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed)
         start = initial(subject, init)
-        header = header_of(subject, name, redraws, directions, recipe)
+        header = header_of(subject, name, redraws, directions, recipe, off)
         epoch = header.spec.epochs or TRAINED
         snapshot = subject.snapshot(start, epoch, expensive=expensive)
         observed = observe_model(subject, snapshot)
@@ -140,7 +139,7 @@ def model_log(
     notes = [
         *observed.notes,
         *bypassed,
-        *(["autocast was on; measured with it off, in the parameters' dtype"] if autocast else []),
+        *([f"{off} was on; measured with it off, in the parameters' dtype"] if "autocast" in off else []),
     ]
     return RunLog(name, header, (row,), probes, end, tuple(notes))
 

@@ -15,6 +15,7 @@ from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.guards import samples_are_independent
 from creditscope.probes.per_epoch import SampleNumbers, epoch_fields, sample_numbers, summarise
+from creditscope.probes.precision import OFF
 from creditscope.probes.probe import float64_copy
 from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
@@ -52,7 +53,7 @@ class ModelObservation:
     notes: tuple[str, ...]
 
 
-def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe: Recipe | None) -> HeaderRow:
+def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe: Recipe | None, off: str) -> HeaderRow:
     """The header of a watched run.
 
     Args:
@@ -61,6 +62,7 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
         redraws: K of the nulls.
         directions: M of ρ.
         recipe: How the model is trained, as the user describes it.
+        off: What is switched off while it is measured.
     """
     if not re.fullmatch(r"[\w.+@ -]{1,80}", name):
         raise BadInput(
@@ -92,7 +94,8 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
         blocks=list(subject.names),
         parameters=sum(p.numel() for p in subject.model.parameters()),
         threads=torch.get_num_threads(),
-        provenance=provenance(device.type, torch.cuda.get_device_name() if device.type == "cuda" else None),
+        provenance=provenance(device.type, torch.cuda.get_device_name() if device.type == "cuda" else None)
+        | {OFF: off},
         # What a reader of the log alone must know.
         source={"growth": UNLIKE_SHAPES} if len(set(shapes)) > 1 else None,
         time_created=now(),

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from creditscope.errors import BadInput
+from creditscope.probes.precision import full_precision, switched_off
 
 
 def plain_model(model: nn.Module) -> nn.Module:
@@ -55,33 +56,37 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def restoring(model: nn.Module) -> Iterator[None]:
+def restoring(model: nn.Module) -> Iterator[str]:
     """Evaluation mode inside; whatever happens, everything of the model is as before on the way out.
 
-    Modules run as written, not compiled: hooks on submodules are invisible to a compiled call. Automatic mixed
-    precision is off inside, so that the dtype of the parameters is the dtype of the arithmetic.
+    Modules run as written, not compiled: hooks on submodules are invisible to a compiled call. TF32 and autocast are
+    off inside, so that the dtype of the parameters is the dtype of the arithmetic.
 
     Args:
         model: The user's model.
+
+    Returns:
+        What of the user's settings is switched off.
     """
     modules = list(model.modules())
     # Some layers put new parameters, buffers or attributes in place of the old while they run.
     kept = [(module, dict(vars(module)), _members(module)) for module in modules]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     device = device_of(model)
+    off = switched_off(device.type)
     try:
         for module in modules:
             vars(module).update(training=False, _compiled_call_impl=None)
         with (
             spared_gradients(model),
             torch.random.fork_rng([device] if device.type == "cuda" else []),
-            torch.autocast(device.type, enabled=False),
+            full_precision(),
         ):
             # A layer that draws even in evaluation mode draws the same whenever it is measured.
             torch.default_generator.manual_seed(0)
             if device.type == "cuda":
                 torch.cuda.default_generators[device.index].manual_seed(0)
-            yield
+            yield off
     finally:
         for module, attributes, members in kept:
             vars(module).clear()

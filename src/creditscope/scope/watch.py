@@ -15,6 +15,7 @@ from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput, CannotWrite
 from creditscope.probes.expensive import expensive_probes
 from creditscope.probes.guards import samples_are_independent
+from creditscope.probes.precision import switched_off
 from creditscope.probes.schedule import EXPENSIVE_EPOCHS
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
@@ -31,7 +32,7 @@ from creditscope.scope.measure import (
 )
 from creditscope.scope.probe_data import Loader
 from creditscope.scope.recipe import Recipe
-from creditscope.scope.restore import plain_model, restoring
+from creditscope.scope.restore import device_of, plain_model, restoring
 from creditscope.scope.steps import LastStep
 from creditscope.scope.subject import LossOf, Subject
 
@@ -141,7 +142,8 @@ class Scope:
         self._redraws, self._directions = redraws, directions
         self._protocol = protocol
         self._monitor = Monitor(protocol, mode="stop" if stop else "alert", on_problem=logger.warning)
-        self._header = header_of(subject, name, redraws, directions, recipe)
+        off = switched_off(device_of(subject.model).type)
+        self._header = header_of(subject, name, redraws, directions, recipe, off)
         self._writer = _writer(out, f"{self._header.spec.run_id}.jsonl") if out is not None else None
         self._name = self._writer.path.name if self._writer else name
         self._epochs: list[EpochRow] = []
