@@ -51,6 +51,7 @@ COLLAPSED = Shape(
     cosine=(0.4, 0.4, 0.0, 0.0, 0.0),
 )
 FROZEN = Shape(accuracy=0.353, movement=(0.0,) * L, branch=1e-5)
+READOUT = replace(FROZEN, accuracy=0.345)
 
 
 def run(method: str = "dfa", seed: int = 42, shape: Shape = ALIGNED, epochs: int = 5, **fields: object) -> RunLog:
@@ -78,10 +79,12 @@ def run(method: str = "dfa", seed: int = 42, shape: Shape = ALIGNED, epochs: int
     rows = tuple(epoch_row(shape, epoch, epochs) for epoch in range(epochs + 1))
     probed_at = sorted({epoch for epoch in (*EXPENSIVE, epochs) if epoch <= epochs})
     rng = np.random.default_rng([seed, epochs])
-    probes = tuple(probe_row(shape, epoch, rng, keep_draws=epoch == epochs) for epoch in probed_at)
+    probes = [probe_row(shape, epoch, rng, keep_draws=epoch == epochs) for epoch in probed_at]
+    if spec.rule == "bp":
+        probes = [row.model_copy(update={"gradient_cosine": [1.0] * L}) for row in probes]
     end = EndRow(status="finished", epoch=epochs, test_accuracy=shape.accuracy, correct=bits(shape.accuracy, rng))
     end = end.model_copy(update={"n_test": N_TEST})
-    return RunLog(f"{spec.run_id}.jsonl", HeaderRow(spec=spec, exact=list(shape.exact)), rows, probes, end)
+    return RunLog(f"{spec.run_id}.jsonl", HeaderRow(spec=spec, exact=list(shape.exact)), rows, tuple(probes), end)
 
 
 def cell(
@@ -96,9 +99,20 @@ def cell(
 
 
 def healthy(method: str = "dfa", **fields: object) -> list[RunLog]:
-    """A method that aligns, with its matched frozen twin: nothing fires."""
+    """A method that aligns, with its matched opponents: every check passes, and there is one claim."""
     shape = BP if method.startswith("bp") else ALIGNED
-    return [*cell(method, shape, **fields), *cell(f"{method}@frozen", FROZEN, **fields)]  # type: ignore[arg-type]
+    return [*cell(method, shape, **fields), *opponents(method, **fields)]  # type: ignore[arg-type]
+
+
+def opponents(method: str = "dfa", shape: Shape = FROZEN, **fields: object) -> list[RunLog]:
+    """What a method must beat: its frozen twin, and the readout alone."""
+    readout = replace(READOUT, accuracy=min(READOUT.accuracy, shape.accuracy))
+    return [*cell(f"{method}@frozen", shape, **fields), *cell("bp@readout", readout, **fields)]  # type: ignore[arg-type]
+
+
+def control(**fields: object) -> list[RunLog]:
+    """The positive control: backprop, which gains from depth, and its frozen twin."""
+    return [*cell("bp", BP, **fields), *cell("bp@frozen", FROZEN, **fields)]  # type: ignore[arg-type]
 
 
 def epoch_row(shape: Shape, epoch: int, epochs: int) -> EpochRow:

@@ -15,14 +15,15 @@ def feed(monitor, log):
 
 @pytest.mark.parametrize("sabotage", cases.SABOTAGE)
 def test_live_and_afterwards_agree_on_the_first_firing_epoch(sabotage):
-    log = cases.SABOTAGE[sabotage][0](cases.run("dfa", epochs=8))
-    alerts = feed(Monitor(), log)
-    (claim,) = audit([log], baseline=0.3).claims
-    history = {
-        o.name: o.first_epoch for o in claim.outcomes if o.required and o.name != "depth" and o.first_epoch is not None
-    }
-    assert {alert.check: alert.epoch for alert in alerts} == history
-    assert set(history) == cases.SABOTAGE[sabotage][1]
+    logs = [cases.SABOTAGE[sabotage][0](cases.run("dfa", seed, epochs=8)) for seed in cases.SEEDS]
+    found = {alert.check: alert.epoch for alert in feed(Monitor(), logs[0])}
+    (claim,) = audit(logs, baseline=0.3).claims
+    history = {o.name: o.first_epoch for o in claim.outcomes if o.name != "depth" and o.first_epoch is not None}
+    assert set(found) == set(history) == cases.SABOTAGE[sabotage][1]
+    if "direction" in found:
+        # All seeds together fire at the first trained probe; one alone speaks after the third in a row.
+        assert (history.pop("direction"), found.pop("direction")) == (1, 3)
+    assert found == history
 
 
 def test_a_healthy_run_is_left_in_peace():

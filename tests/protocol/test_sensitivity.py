@@ -11,20 +11,21 @@ from creditscope.protocol.sensitivity import gaps
 
 SETS = {
     "healthy": cases.healthy("dfa"),
-    "collapsed": [*cases.cell("dfa", cases.COLLAPSED), *cases.cell("dfa@frozen", cases.FROZEN)],
+    "collapsed": [*cases.cell("dfa", cases.COLLAPSED), *cases.opponents("dfa"), *cases.control()],
     "one weak point": [
         *cases.cell("dfa", replace(cases.ALIGNED, growth=(60.0, 1, 1, 1))),
-        *cases.cell("dfa@frozen", cases.FROZEN),
+        *cases.opponents("dfa"),
     ],
     "undecided": [
         *cases.cell("dfa", replace(cases.ALIGNED, accuracy=0.375, cosine=(0.4, 0.4, 0.2, 0.0, 0.2)), spread=0.03),
-        *cases.cell("dfa@frozen", cases.FROZEN),
+        *cases.opponents("dfa"),
+        *cases.control(),
     ],
 }
 
 
 def summary(logs, **thresholds):
-    (claim,) = audit(logs, thresholds=thresholds).claims
+    claim = audit(logs, thresholds=thresholds).claims[0]
     return str(claim.verdict.kind), {outcome.name: str(outcome.ruling) for outcome in claim.outcomes}
 
 
@@ -37,9 +38,10 @@ def beside(end, towards):
 @pytest.mark.parametrize("name", SETS)
 def test_outcome_and_verdict_stay_within_their_range_and_change_past_it(name):
     logs = SETS[name]
-    (claim,) = audit(logs).claims
+    claim = audit(logs).claims[0]
     verdict, outcomes = summary(logs)
     allowed = {
+        "learning": (0, 100),
         "scale": (0, math.inf),
         "reference": (0, math.inf),
         "fidelity": (0, 1),
@@ -69,7 +71,7 @@ def test_outcome_and_verdict_stay_within_their_range_and_change_past_it(name):
 
 
 def test_with_two_firing_checks_no_single_threshold_saves_the_claim():
-    (claim,) = audit(SETS["collapsed"]).claims
+    claim = audit(SETS["collapsed"]).claims[0]
     assert {stay.verdict for stay in claim.stays} == {(None, None)}
 
 
@@ -79,9 +81,20 @@ def test_the_gap_lies_between_the_healthiest_failing_and_the_worst_passing_run()
         for s, g in ((1, 60.0), (2, 90.0), (3, 20.0), (4, 3.0))
     ]
     (claim,) = audit(grown, baseline=0.3).claims
-    found = {gap.check: gap for gap in gaps([claim.outcomes])}
+    found = {gap.check: gap for gap in gaps([("dfa", claim.outcomes)])}
     assert (found["scale"].failing, found["scale"].passing) == pytest.approx((60.0, 20.0))
     assert found["scale"].width == pytest.approx(3.0)
     assert found["scale"].failing_log == grown[0].name
     assert found["scale"].passing_log == grown[2].name
     assert (found["movement"].failing, found["movement"].width) == (None, None)
+
+
+def test_a_check_that_pools_its_seeds_has_one_value_a_cell():
+    better, worse = replace(cases.ALIGNED, accuracy=0.50), replace(cases.ALIGNED, accuracy=0.36)
+    logs = [*cases.cell("dfa", better), *cases.cell("fa", worse), *cases.opponents("dfa"), *cases.opponents("fa")]
+    judged = [cell for cell in audit([*logs, *cases.control()]).claims if cell.cell.method != "bp"]
+    found = {gap.check: gap for gap in gaps([(cell.cell.label, cell.outcomes) for cell in judged])}
+    assert (found["depth"].passing_log, found["depth"].failing_log) == ("dfa", "fa")
+    assert found["depth"].passing == pytest.approx(100 * (0.50 - 0.353), abs=1e-9)
+    assert found["depth"].failing == pytest.approx(100 * (0.36 - 0.353))
+    assert found["depth"].width == pytest.approx(14.0)

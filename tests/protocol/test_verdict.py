@@ -1,5 +1,6 @@
 """From rulings and grades to one of three verdicts."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -12,7 +13,7 @@ from creditscope.protocol.verdict import VerdictKind, rule
 PARTS = [
     (ruling, grade)
     for ruling, grade in product(Ruling, Grade)
-    if (ruling is Ruling.NOT_MEASURED) == (grade is Grade.MISSING)
+    if (ruling in (Ruling.NOT_MEASURED, Ruling.NOT_APPLICABLE)) == (grade is Grade.MISSING)
 ]
 
 
@@ -21,7 +22,11 @@ def test_the_three_rules(parts):
     verdict = rule(parts)
     if any(ruling == "fires" for ruling, _ in parts):
         assert verdict is VerdictKind.WALKED_BACK
-    elif all(ruling == "passes" and grade in ("exact", "bounded") for ruling, grade in parts):
+    elif all(part == ("not applicable", "missing") for part in parts):
+        assert verdict is VerdictKind.INCOMPLETE  # nothing was shown
+    elif all(
+        ruling == "not applicable" or grade in ("exact", "bounded") and ruling == "passes" for ruling, grade in parts
+    ):
         assert verdict is VerdictKind.TRUSTWORTHY
     else:
         assert verdict is VerdictKind.INCOMPLETE
@@ -29,12 +34,23 @@ def test_the_three_rules(parts):
 
 def test_reasons_name_what_made_the_verdict():
     healthy = audit(cases.healthy("dfa")).claims[0].verdict
-    assert healthy.reasons == ("every required check passes: scale, reference, depth, fidelity, direction, movement",)
+    assert healthy.reasons == (
+        "every required check passes: learning, scale, reference, fidelity, direction, depth, movement "
+        "(ladder not applicable)",
+    )
     assert healthy.settles == ()
     alone = audit(cases.cell("dfa", cases.ALIGNED)).claims[0].verdict
     assert alone.kind == "incomplete"
     assert [reason.split(":")[0] for reason in alone.reasons] == ["depth not measured, missing"]
     assert alone.settles[0].startswith("depth: train dfa@frozen")
-    lost = audit([*cases.cell("dfa", cases.COLLAPSED), *cases.cell("dfa@frozen", cases.FROZEN)]).claims[0].verdict
+    lost = audit([*cases.cell("dfa", cases.COLLAPSED), *cases.opponents("dfa"), *cases.control()]).claims[0].verdict
     assert lost.kind == "walked back"
-    assert [reason.split()[0] for reason in lost.reasons] == ["scale", "reference", "depth", "direction"]
+    assert [reason.split()[0] for reason in lost.reasons] == ["scale", "reference", "direction", "depth"]
+
+
+def test_an_advisory_check_that_disagrees_with_trust_is_named():
+    useless = replace(cases.ALIGNED, probe_accuracy=(0.40, 0.4, 0.4, 0.4, 0.39))
+    found = audit([*cases.cell("dfa", useless), *cases.opponents("dfa")]).claims[0].verdict
+    assert found.kind == "trustworthy"
+    (line,) = found.disagrees
+    assert line.startswith("representation fires")

@@ -29,9 +29,13 @@ def test_representation_fires_when_the_last_state_is_no_better_than_the_first(la
 
 def test_they_are_never_in_the_verdict():
     shape = replace(cases.ALIGNED, probe_accuracy=(0.4,) * 4 + (0.1,))
-    (claim,) = audit([*cases.cell("dfa", shape), *cases.cell("dfa@frozen", cases.FROZEN)]).claims
+    (claim,) = audit([*cases.cell("dfa", shape), *cases.opponents("dfa")]).claims
     advice = {o.name: (str(o.ruling), o.required) for o in claim.outcomes if not o.required}
-    assert advice == {"drift": ("passes", False), "representation": ("fires", False)}
+    assert advice == {
+        "drift": ("passes", False),
+        "representation": ("fires", False),
+        "idle": ("not measured", False),
+    }
     assert claim.verdict.kind == "trustworthy"
 
 

@@ -16,7 +16,7 @@ from creditscope.records.rows import EpochRow, NullTest, ProbeRow
 Standing = Literal["ok", "exact", "zero", "unknown"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BlockCredit:
     """What one probe says of one block of one run.
 

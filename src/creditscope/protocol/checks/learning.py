@@ -18,8 +18,8 @@ PP = 100.0
 class Learning(Check):
     """Passes if accuracy lies above chance by more than the threshold, seeds and test images joined; fires if below.
 
-    Where classes differ by more than 10 % in size, balanced accuracy is judged. Where chance itself is smaller than
-    the threshold, as with a thousand classes, it takes the threshold's place.
+    Where classes differ by more than 10 % in size, balanced accuracy is judged. Where chance is less than 1 pp, as with
+    a thousand classes, the threshold shrinks with it: at its default it then is chance itself.
     """
 
     name = "learning"
@@ -48,7 +48,7 @@ class Learning(Check):
             what = "no accuracy is logged" if measured is None else "the number of classes is not logged"
             return self.not_measured(f"{what}: it cannot be compared with chance")
         runs, side = measured
-        limit = self.at(min(self.threshold, PP * chance))
+        limit = self.at(self.threshold * min(1.0, PP * chance))
         found = margin(side, chance)
         evidence = Evidence(PP * found.mean, PP * found.low(), PP * found.high(), grade_of(found))
         seeds = point_seeds(runs, found, PP)

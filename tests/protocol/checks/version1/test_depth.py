@@ -1,4 +1,4 @@
-"""The margin over the frozen twin: pairing, intervals, grades, and what stands beside it."""
+"""Version 1, the margin over the frozen twin: pairing, intervals, grades, and what stands beside it."""
 
 from dataclasses import replace
 from statistics import fmean
@@ -13,7 +13,7 @@ from creditscope.protocol.inference import read_bits
 from creditscope.records.rows import EpochRow
 
 
-def depth(logs, protocol="standard", **options):
+def depth(logs, protocol="standard@1", **options):
     claim = audit(logs, protocol, **options).claims[0]
     return next(outcome for outcome in claim.outcomes if outcome.name == "depth")
 

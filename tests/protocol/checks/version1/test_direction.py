@@ -1,4 +1,4 @@
-"""Credit against its null: the cell statistic, Holm, statuses, and what cannot be decided."""
+"""Version 1, credit against its null: the cell statistic, Holm, statuses, and what cannot be decided."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from protocol import cases
 
 from creditscope.protocol.cells import Cell
-from creditscope.protocol.checks.direction import Direction
+from creditscope.protocol.checks.version1.direction import Direction
 from creditscope.records.rows import Cosines
 
 DEEP = (2, 3, 4)
