@@ -15,6 +15,7 @@ PARTS = [
     for ruling, grade in product(Ruling, Grade)
     if (ruling in (Ruling.NOT_MEASURED, Ruling.NOT_APPLICABLE)) == (grade is Grade.MISSING)
 ]
+GOOD = [("passes", "exact"), ("passes", "bounded")]
 
 
 @pytest.mark.parametrize("parts", list(product(PARTS, PARTS)))
@@ -24,9 +25,7 @@ def test_the_three_rules(parts):
         assert verdict is VerdictKind.WALKED_BACK
     elif all(part == ("not applicable", "missing") for part in parts):
         assert verdict is VerdictKind.INCOMPLETE  # nothing was shown
-    elif all(
-        ruling == "not applicable" or grade in ("exact", "bounded") and ruling == "passes" for ruling, grade in parts
-    ):
+    elif all(part in GOOD or part[0] == "not applicable" for part in parts):
         assert verdict is VerdictKind.TRUSTWORTHY
     else:
         assert verdict is VerdictKind.INCOMPLETE
