@@ -115,6 +115,7 @@ DATASETS = Registry(
         "fashion-mini": "creditscope.data.bundled:load",
         "fashion-mnist": "creditscope.data.idx:load",
         "cifar10": "creditscope.data.cifar10:load",
+        "cifar100": "creditscope.data.cifar100:load",
         "synthetic": "creditscope.data.synthetic:load",
     },
 )

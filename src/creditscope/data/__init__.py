@@ -6,6 +6,7 @@
 - ``fashion-mnist``: the whole of it, from IDX files (plain or ``.gz``) in the data folder or its ``FashionMNIST/raw``.
 - ``cifar10``: from the data folder, as binary batches (``cifar-10-batches-bin``), python batches
   (``cifar-10-batches-py``, read without Python's unpickler) or lossless WebP mosaics with ``labels.npz``.
+- ``cifar100``: from the data folder, the python version (``cifar-100-python``, or its ``.tar.gz``), likewise.
 - ``synthetic``: a fixed random teacher labels Gaussian vectors.
 - a path that ends in ``.npz``: x_train, y_train, x_test, y_test.
 
@@ -14,11 +15,11 @@ downloaded and nothing is cached. The hash covers what the network sees (inputs 
 features, labels as int64, in order), not the container: every layout of CIFAR-10 gives the same two hashes.
 """
 
-import warnings
 from pathlib import Path
 
 from creditscope.data.batches import augment, crop_windows, normalise, pad_images
 from creditscope.data.dataset import Dataset, make_dataset
+from creditscope.data.files import warn_not_published
 from creditscope.data.npz import read_npz
 from creditscope.data.order import epoch_crops, epoch_order, random_targets, seeded_generator
 from creditscope.data.synthetic import synthetic
@@ -61,7 +62,7 @@ def load_data(name: str, data_dir: Path | None = None) -> Dataset:
     Args:
         name: One of ``DATASETS``, a path that ends in ``.npz``, or ``package.module:Name`` of a function that takes
             the data folder and returns a ``Dataset``.
-        data_dir: Folder of ``fashion-mnist`` and ``cifar10``; None: the environment variable ``CREDITSCOPE_DATA``.
+        data_dir: Folder of data that is not bundled; None: the environment variable ``CREDITSCOPE_DATA``.
     """
     if name.endswith(".npz"):
         return read_npz(Path(name))
@@ -78,9 +79,5 @@ def load_data(name: str, data_dir: Path | None = None) -> Dataset:
 def _as_published(data: Dataset) -> Dataset:
     """The data set itself, with a warning where its content is not the published one."""
     if (data.spec.hash_train, data.spec.hash_test) != PUBLISHED[data.name]:
-        warnings.warn(
-            f"these files are readable but are not the published {data.name} (training hash "
-            f"{(data.spec.hash_train or '')[:12]}..): a subset, another order or another data set; the log records it",
-            stacklevel=3,
-        )
+        warn_not_published(data.name, data.spec.hash_train or "")
     return data

@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from creditscope.data.cifar_pickle import decode_batch
+from creditscope.data.cifar_pickle import PIXELS, check_labels, decode_images
 from creditscope.data.dataset import Array, Dataset, Splits, make_dataset
 from creditscope.data.files import data_folder, read_bytes
 from creditscope.data.mosaic import decode_mosaic
 from creditscope.data.npz import read_arrays
 from creditscope.errors import BadFile
 
-_PIXELS = 3 * 32 * 32
 _MAX_FILE = 2**27  # four times a published batch
 _WANTED = (
     "cifar-10-batches-bin/ (unpacked from cifar-10-binary.tar.gz), cifar-10-batches-py/ (from "
@@ -53,10 +52,7 @@ def read_cifar10(data_dir: Path | None) -> Splits:
 def _join(folder: Path, layout: _Layout) -> Splits:
     batches = layout.read(folder, layout.files)
     for name, (x, y) in zip(layout.files, batches, strict=True):
-        if len(x) == 0 or len(x) != len(y):
-            raise BadFile(f"{folder / name}: {len(y)} labels for {len(x)} images; fetch the file again")
-        if y.min() < 0 or y.max() > 9:
-            raise BadFile(f"{folder / name}: wanted labels 0..9, found {y.min()}..{y.max()}; this is not CIFAR-10")
+        check_labels(x, y, str(folder / name), "CIFAR-10", 10)
         if name != layout.files[-1] and len(x) != len(batches[0][0]):
             raise BadFile(
                 f"{folder / name}: {len(x):,} images, but {layout.files[0]} has {len(batches[0][0]):,}; "
@@ -72,24 +68,19 @@ def _read_binary(folder: Path, files: tuple[str, ...]) -> list[tuple[Array, Arra
     batches = []
     for name in files:
         data = np.frombuffer(read_bytes(folder / name, _MAX_FILE), dtype=np.uint8)
-        if len(data) == 0 or len(data) % (1 + _PIXELS):
+        if len(data) == 0 or len(data) % (1 + PIXELS):
             raise BadFile(
-                f"{folder / name}: {len(data):,} bytes, not a whole number of {1 + _PIXELS:,}-byte images; "
+                f"{folder / name}: {len(data):,} bytes, not a whole number of {1 + PIXELS:,}-byte images; "
                 "it is truncated or another file: fetch it again"
             )
-        records = data.reshape(-1, 1 + _PIXELS)
+        records = data.reshape(-1, 1 + PIXELS)
         batches.append((records[:, 1:], records[:, 0]))
     return batches
 
 
 def _read_python(folder: Path, files: tuple[str, ...]) -> list[tuple[Array, Array]]:
-    batches = []
-    for name in files:
-        x, y = decode_batch(read_bytes(folder / name, _MAX_FILE), str(folder / name))
-        if x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != _PIXELS or y.ndim != 1:
-            raise BadFile(f"{folder / name}: wanted uint8 data of shape (n, {_PIXELS}), found {x.dtype} {x.shape}")
-        batches.append((x, y))
-    return batches
+    paths = [folder / name for name in files]
+    return [decode_images(read_bytes(path, _MAX_FILE), str(path), "CIFAR-10", "labels", 10) for path in paths]
 
 
 def _read_mosaics(folder: Path, files: tuple[str, ...]) -> list[tuple[Array, Array]]:

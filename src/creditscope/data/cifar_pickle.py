@@ -1,4 +1,4 @@
-"""The pickled batches of CIFAR-10, read by a stack machine that imports nothing and calls nothing.
+"""The pickled batches of CIFAR-10 and CIFAR-100, read by a stack machine that imports nothing and calls nothing.
 
 Python's own unpickler can be made to run any code, to reserve any memory and to hash for ever. This one knows the
 opcodes that dicts, lists, tuples, bytes, text, integers and numpy arrays need; an array stays a description of
@@ -16,8 +16,9 @@ import numpy as np
 from creditscope.data.dataset import Array
 from creditscope.errors import BadFile
 
-# A published batch has about 40,000 opcodes.
+# A published batch of CIFAR-10 has about 40,000 opcodes, the training file of CIFAR-100 about 200,000.
 MAX_OPCODES = 1_000_000
+PIXELS = 3 * 32 * 32
 
 _RECONSTRUCT = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
 _FROM_BUFFER = ("numpy.core.numeric _frombuffer", "numpy._core.numeric _frombuffer")
@@ -60,12 +61,50 @@ class _Refused(Exception):
     """The pickle asks for something a batch of images never needs."""
 
 
-def decode_batch(data: bytes, where: str) -> tuple[Array, Array]:
+def decode_images(data: bytes, where: str, kind: str, labels: str, classes: int) -> tuple[Array, Array]:
+    """The images and labels of one pickled batch, checked.
+
+    Args:
+        data: The content of the file.
+        where: The file's name, for messages.
+        kind: Which data set it should be of, likewise.
+        labels: Under which key the labels lie.
+        classes: How many there are.
+
+    Returns:
+        uint8 (n, 3, 32, 32) and int64 (n,).
+    """
+    x, y = decode_batch(data, where, kind, labels)
+    if x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != PIXELS or y.ndim != 1:
+        raise BadFile(f"{where}: wanted uint8 data of shape (n, {PIXELS}), found {x.dtype} {x.shape}")
+    check_labels(x, y, where, kind, classes)
+    return x.reshape(-1, 3, 32, 32), y
+
+
+def check_labels(x: Array, y: Array, where: str, kind: str, classes: int) -> None:
+    """Refuse images without their labels, and labels of another data set.
+
+    Args:
+        x: Images.
+        y: Labels.
+        where: The file's name, for messages.
+        kind: Which data set it should be of, likewise.
+        classes: How many classes that has.
+    """
+    if len(x) == 0 or len(x) != len(y):
+        raise BadFile(f"{where}: {len(y)} labels for {len(x)} images; fetch the file again")
+    if y.min() < 0 or y.max() >= classes:
+        raise BadFile(f"{where}: wanted labels 0..{classes - 1}, found {y.min()}..{y.max()}; this is not {kind}")
+
+
+def decode_batch(data: bytes, where: str, kind: str = "CIFAR-10", labels: str = "labels") -> tuple[Array, Array]:
     """Read the images and labels of one pickled batch.
 
     Args:
         data: The content of the file.
         where: The file's name, for messages.
+        kind: Which data set it should be of, likewise.
+        labels: Under which key the labels lie.
 
     Returns:
         uint8 (n, 3072) rows and int64 (n,) labels.
@@ -75,19 +114,19 @@ def decode_batch(data: bytes, where: str) -> tuple[Array, Array]:
         if not isinstance(batch, dict):
             raise _Refused("it is not a dict")
         fields = {key.decode("latin-1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        for key in ("data", "labels"):
+        for key in ("data", labels):
             if key not in fields:
                 raise _Refused(f"it has no {key!r}")
-        labels = fields["labels"]
-        if isinstance(labels, list) and all(type(label) is int for label in labels):
-            labels_array: Array = np.array(labels, dtype=np.int64)
+        y = fields[labels]
+        if isinstance(y, list) and all(type(label) is int for label in y):
+            labels_array: Array = np.array(y, dtype=np.int64)
         else:
-            labels_array = _array(labels).astype(np.int64)
+            labels_array = _array(y).astype(np.int64)
         return _array(fields["data"]), labels_array
     except _Refused as error:
-        raise BadFile(f"{where}: not a CIFAR-10 python batch: {error}; fetch the file again") from None
+        raise BadFile(f"{where}: not a {kind} python batch: {error}; fetch the file again") from None
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError):
-        raise BadFile(f"{where}: a truncated or damaged CIFAR-10 python batch; fetch the file again") from None
+        raise BadFile(f"{where}: a truncated or damaged {kind} python batch; fetch the file again") from None
 
 
 class _Machine:

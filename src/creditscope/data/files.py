@@ -1,6 +1,7 @@
 """Where data files are looked for, and bounded reads that fail with one line."""
 
 import os
+import warnings
 from pathlib import Path
 
 from creditscope.errors import BadFile, BadInput, argument
@@ -56,3 +57,17 @@ def unreadable(path: Path, error: OSError) -> BadFile:
         error: What the system said.
     """
     return BadFile(f"{path}: cannot be read ({error.strerror or error}); check that it exists and its permissions")
+
+
+def warn_not_published(name: str, found: str) -> None:
+    """Say that files can be read and are others than everybody's.
+
+    Args:
+        name: The data set.
+        found: Hash of what was read.
+    """
+    warnings.warn(
+        f"these files are readable but are not the published {name} (training hash {found[:12]}..): a subset, another "
+        "order or another data set; the log records it",
+        stacklevel=4,
+    )
