@@ -36,6 +36,9 @@ class Transport(CreditRule):
     def init(self, task, params, generator):
         return TRANSPORT.init(task, params, generator)
 
+    def backward(self, task, state):
+        return TRANSPORT.backward(task, state)
+
     def deliver(self, task, params, state, batch):
         return TRANSPORT.deliver(task, params, state, batch)
 
@@ -52,7 +55,7 @@ class KolenPollack(Transport):
     start: str = "random"
     pull: float = 1.0
 
-    name = "my-kp"
+    name = "kp"
     formula = "the backward pass of BP with W replaced by B; B gets W's own gradient"
     paper = "Kolen & Pollack 1994"
     injection = "gradient at the logits, back through a learned matrix per linear map"
@@ -86,7 +89,7 @@ class WeightMirror(Transport):
     every: int = 3
     rate: float = 0.05
 
-    name = "my-wm"
+    name = "wm"
     formula = "the backward pass of BP with W replaced by B; B += rate * mean(response x noise), at W's norm"
     paper = "Akrout et al. 2019"
     injection = "gradient at the logits, back through a mirrored matrix per linear map"
@@ -118,7 +121,7 @@ class Pepita(FeedbackRule):
 
     scale: float = 0.1
 
-    name = "my-pepita"
+    name = "pepita"
     family = "update"
     formula = "second pass on x + e·F; block l gets h_{l+1} - h'_{l+1}"
     paper = "Dellaferrera & Kreiman 2022"

@@ -19,7 +19,6 @@ from creditscope.models import build_model
 from creditscope.probes.per_epoch import SampleNumbers, sample_numbers, summarise
 from creditscope.probes.perturbation import ENTRIES
 from creditscope.probes.probe import planned_for
-from creditscope.records.method import Option
 
 _META = torch.device("meta")
 
@@ -37,7 +36,6 @@ class Shapes:
         terminal_ln: Whether a LayerNorm stands before the head.
         view: How a state becomes one vector a sample.
         dtype: Of the parameters.
-        options: Options of the model that differ from their defaults.
     """
 
     model: str
@@ -48,7 +46,6 @@ class Shapes:
     terminal_ln: bool
     view: str
     dtype: torch.dtype
-    options: tuple[tuple[str, Option], ...] = ()
 
 
 class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -212,8 +209,9 @@ def _tallied(work: Callable[[], object]) -> int:
 @lru_cache(maxsize=16)
 def _task(shapes: Shapes, device: torch.device = _META) -> Task:
     with device, torch.random.fork_rng(devices=[]):
-        size = (shapes.width, shapes.depth, shapes.terminal_ln, dict(shapes.options))
-        model = build_model(shapes.model, shapes.input, shapes.classes, *size).to(shapes.dtype)
+        model = build_model(
+            shapes.model, shapes.input, shapes.classes, shapes.width, shapes.depth, shapes.terminal_ln
+        ).to(shapes.dtype)
     blocks, buffers = Blocks.of(model), dict(model.named_buffers())
     few = torch.zeros(2, *shapes.input, dtype=shapes.dtype, device=device)
     with torch.no_grad():

@@ -265,6 +265,7 @@ class FleetLoop:
 
     def _finish(self, run: int, status: Any, epoch: int, reason: str | None, row: EpochRow, correct: Tensor) -> None:
         bits = np.packbits(correct.cpu().numpy())
+        data = self.fleet.data
         self._write(
             run,
             EndRow(
@@ -274,6 +275,7 @@ class FleetLoop:
                 test_accuracy=row.test_accuracy,
                 correct=bits.tobytes().hex(),
                 n_test=len(correct),
+                labels=data.y_test.cpu().numpy().astype(">u2").tobytes().hex() if data.spec.unequal else None,
                 time_total=time.monotonic() - self.began,
             ),
         )

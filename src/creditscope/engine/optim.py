@@ -1,7 +1,6 @@
-"""Optimisers over stacked runs: a few calls for the whole fleet, with a learning rate per segment of runs."""
+"""AdamW over stacked runs: one fused call for the whole fleet, with a learning rate per segment of runs."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,7 +24,7 @@ class Segment:
         trained: Names of the parameters that train.
         state: Entries of the rule's state that train with them, of these runs alone.
         state_first: Their first moments.
-        state_second: Their second moments, where the optimiser has such.
+        state_second: Their second moments.
     """
 
     start: int
@@ -38,13 +37,13 @@ class Segment:
 
 
 class _Part(NamedTuple):
-    """What one segment passes to a step, each list in the order of ``names``; the tensors are views of the stack.
+    """What one segment passes to AdamW, each list in the order of ``names``; the tensors are views of the stack.
 
     Args:
         names: Names of the parameters that train.
         params: The parameters.
         first: First moments.
-        second: Second moments, where the optimiser has such.
+        second: Second moments.
         steps: How many steps each has done.
         lr: The learning rate now.
     """
@@ -57,11 +56,11 @@ class _Part(NamedTuple):
     lr: Tensor
 
 
-class FleetOptimiser(ABC):
-    """An optimiser over views of the stacked parameters.
+class FleetAdamW:
+    """torch's fused AdamW on views of the stacked parameters.
 
-    It is elementwise, so a stack of runs is one large tensor to it. What does not train is not passed to it: no
-    update, no decay, no memory traffic.
+    AdamW is elementwise, so a stack of runs is one large tensor to it. What does not train is not passed to
+    it: no update, no decay, no memory traffic.
 
     Args:
         params: Stacked parameters, first axis runs; updated in place.
@@ -71,8 +70,7 @@ class FleetOptimiser(ABC):
 
     def __init__(self, params: Stack, segments: Iterable[Segment], spec: OptimiserSpec) -> None:
         self.first: Stack = {name: torch.zeros_like(p) for name, p in params.items()}
-        kept = params if moments_of(spec) == 2 else {}
-        self.second: Stack = {name: torch.zeros_like(p) for name, p in kept.items()}
+        self.second: Stack = {name: torch.zeros_like(p) for name, p in params.items()}
         self.spec = spec
         self.segments = tuple(segments)
         self._parts = [self._part(params, segment) for segment in self.segments]
@@ -83,7 +81,7 @@ class FleetOptimiser(ABC):
         # The fused kernel reads its learning rate as float32 on CUDA; elsewhere it is not rounded.
         exact = torch.float32 if device.type == "cuda" else torch.float64
         own, first, second = (
-            [*(stack[name][segment.start : segment.stop] for name in names if name in stack), *state.values()]
+            [*(stack[name][segment.start : segment.stop] for name in names), *state.values()]
             for stack, state in (
                 (params, segment.state),
                 (self.first, segment.state_first),
@@ -93,25 +91,6 @@ class FleetOptimiser(ABC):
         names += segment.state
         steps = [torch.zeros((), device=device) for _ in names]
         return _Part(names, own, first, second, steps, torch.tensor(segment.lr, dtype=exact, device=device))
-
-    @abstractmethod
-    def _take(self, part: _Part, grads: list[Tensor]) -> None:
-        """One step of a segment, in place.
-
-        Args:
-            part: Its tensors.
-            grads: In the order of its names.
-        """
-
-    @abstractmethod
-    def last_update(self, moments: Sequence[Tensor], steps: float, lr: float) -> Tensor:
-        """The last step of a parameter net of decay.
-
-        Args:
-            moments: Its moments after that step, the first and, where there is one, the second.
-            steps: Steps done.
-            lr: Learning rate that was in force.
-        """
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -138,90 +117,50 @@ class FleetOptimiser(ABC):
             for count in part.steps:
                 count.fill_(steps)
 
-    def shrink(self, segment: Segment, decay: Mapping[str, Tensor]) -> None:
-        """Decoupled decay on top of the optimiser's own: each tensor times 1 − learning rate·decay.
-
-        Args:
-            segment: Which runs.
-            decay: By name, one number a run.
-        """
-        part = self._parts[self.segments.index(segment)]
-        for name, p in zip(part.names, part.params, strict=True):
-            if name in decay:
-                kept = 1 - part.lr.to(decay[name].dtype) * decay[name]
-                p.mul_(kept.view(-1, *[1] * (p.ndim - 1)))
-
     def step(self, grads: Mapping[tuple[str, int], Tensor]) -> None:
         """One step of the segments that have gradients.
 
         Args:
             grads: By (name of a parameter or trained entry, first run of the segment), stacked over its runs.
         """
+        beta1, beta2 = self.spec.betas
         for segment, part in zip(self.segments, self._parts, strict=True):
             if (part.names[0], segment.start) not in grads:
                 continue
-            pairs = zip(part.names, part.params, strict=True)
-            self._take(part, [_laid_like(p, grads[name, segment.start]) for name, p in pairs])
+            adamw(
+                part.params,
+                [_laid_like(p, grads[name, segment.start]) for name, p in zip(part.names, part.params, strict=True)],
+                part.first,
+                part.second,
+                [],
+                part.steps,
+                fused=True,
+                capturable=part.lr.is_cuda,
+                amsgrad=False,
+                beta1=beta1,
+                beta2=beta2,
+                lr=part.lr,
+                weight_decay=self.spec.weight_decay,
+                eps=self.spec.eps,
+                maximize=False,
+            )
 
 
-class FleetAdamW(FleetOptimiser):
-    """torch's fused AdamW."""
+def last_update(first: Tensor, second: Tensor, steps: float, lr: float, spec: OptimiserSpec) -> Tensor:
+    """The last step of a parameter net of decay: −lr·m̂/(√v̂ + ε).
 
-    def _take(self, part: _Part, grads: list[Tensor]) -> None:
-        beta1, beta2 = self.spec.betas
-        adamw(
-            part.params,
-            grads,
-            part.first,
-            part.second,
-            [],
-            part.steps,
-            fused=True,
-            capturable=part.lr.is_cuda,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=part.lr,
-            weight_decay=self.spec.weight_decay,
-            eps=self.spec.eps,
-            maximize=False,
-        )
-
-    def last_update(self, moments: Sequence[Tensor], steps: float, lr: float) -> Tensor:
-        """−lr·m̂/(√v̂ + ε)."""
-        (first, second), (beta1, beta2) = moments, self.spec.betas
-        mean: Tensor = first / (1 - beta1**steps)
-        square: Tensor = second / (1 - beta2**steps)
-        step: Tensor = mean / (square.sqrt() + self.spec.eps) * -lr
-        return step
-
-
-class FleetSGD(FleetOptimiser):
-    """SGD with momentum and decoupled decay: m ← μ·m + g, θ ← (1 − ηλ)·θ − η·m.
-
-    The decay stays out of the momentum, as in AdamW; without momentum that is torch's SGD with its decay.
+    Args:
+        first: First moments after it.
+        second: Second moments.
+        steps: Steps done.
+        lr: Learning rate that was in force.
+        spec: The constants.
     """
-
-    def _take(self, part: _Part, grads: list[Tensor]) -> None:
-        torch._foreach_mul_(part.first, self.spec.momentum or 0.0)
-        torch._foreach_add_(part.first, grads)
-        torch._foreach_mul_(part.params, 1 - part.lr * self.spec.weight_decay)
-        # One factor for each parameter: a scaled copy of the moments would take as much memory as they do.
-        torch._foreach_addcmul_(part.params, part.first, [-part.lr] * len(part.params))
-        torch._foreach_add_(part.steps, 1)
-
-    def last_update(self, moments: Sequence[Tensor], steps: float, lr: float) -> Tensor:
-        """−lr·m."""
-        (first,) = moments
-        return first * -lr
-
-
-OPTIMISERS: dict[str, type[FleetOptimiser]] = {"adamw": FleetAdamW, "sgd": FleetSGD}
-
-
-def moments_of(spec: OptimiserSpec) -> int:
-    """How many moments an optimiser keeps of each parameter."""
-    return 1 if spec.name == "sgd" else 2
+    beta1, beta2 = spec.betas
+    mean: Tensor = first / (1 - beta1**steps)
+    square: Tensor = second / (1 - beta2**steps)
+    step: Tensor = mean / (square.sqrt() + spec.eps) * -lr
+    return step
 
 
 def _laid_like(p: Tensor, grad: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ LIGHT_PENALTY = 1e-4
 
 _AGREE = (
     "model",
-    "architecture",
     "data",
     "depth",
     "width",

@@ -13,8 +13,6 @@ from creditscope.quantities.per_epoch import BALANCED_ACCURACY
 from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
 
-# Classes are called unequal when their counts differ by more than this factor.
-UNEQUAL = 1.1
 Array = NDArray[np.float64]
 
 
@@ -34,8 +32,7 @@ def is_unequal(spec: RunSpec) -> bool:
     Args:
         spec: The run.
     """
-    counts = [count for count in counts_of(spec) or () if count]
-    return bool(counts) and max(counts) / min(counts) > UNEQUAL
+    return spec.data is not None and spec.data.unequal
 
 
 def chance(spec: RunSpec) -> float | None:
