@@ -30,7 +30,7 @@ help:  ## show this help
 	$(INSTALL) --editable '.[docs]'
 	touch $@
 
-demo: .venv/core  ## train 21 small runs, audit them, draw the figures and write demo/report.html
+demo: .venv/core  ## train small runs on bundled images, audit them, draw the figures and write demo/report.html
 	$(BIN)/creditscope reproduce demo --out $(DEMO) --resume
 
 test: .venv/dev  ## run the tests (browser tests skip, by name, where no Chromium is installed)

@@ -1,4 +1,4 @@
-"""How long the demo's 21 runs take to train on this machine, as `creditscope train --preset demo` does it.
+"""How long the demo takes to train on this machine, as `creditscope train --preset demo` does it.
 
 python benchmarks/demo.py [--out benchmarks/results/demo-cpu.json]
 """

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from creditscope.plans.presets import PRESETS, Preset
+from creditscope.plans.presets import PRESETS, SEEDS, Preset
 from creditscope.records import OptimiserSpec, ProbeSpec
 
 FIELDS = {
@@ -17,4 +17,4 @@ FIELDS = {
 
 def tiny(name: str = "demo") -> Preset:
     """A preset of ours, shrunk."""
-    return replace(PRESETS[name], fields={**PRESETS[name].fields, **FIELDS})
+    return replace(PRESETS[name], fields={**PRESETS[name].fields, **FIELDS}, seeds=SEEDS)

@@ -4,10 +4,12 @@ import pytest
 
 from creditscope.errors import BadInput
 from creditscope.execution.plan import pack
-from creditscope.plans.presets import PRESETS, SEEDS, build_specs, preset
+from creditscope.plans.presets import PRESETS, build_specs, preset
 from creditscope.records import DataSpec, parse_method
 
 PICTURES = DataSpec(name="p", hash_train="a", hash_test="b", shape=(3, 32, 32), n_train=100, n_test=50)
+# What a method's name decides, and the setting does not.
+_METHOD = {"rule", "origin", "credit_norm", "penalty", "train_last", "train_embedding", "injection", "feedback"}
 VECTORS = DataSpec(name="v", hash_train="a", hash_test="b", shape=(32,), n_train=100, n_test=50)
 
 
@@ -19,18 +21,29 @@ def build(name="demo", data=PICTURES, **options):
 def test_a_preset_builds_every_method_with_every_seed(name):
     runs = build(name)
     chosen = PRESETS[name]
-    assert len(runs) == len(chosen.methods) * len(SEEDS) * len(chosen.variants)
+    assert len(runs) == len(chosen.methods) * len(chosen.seeds) * len(chosen.variants) == chosen.count
     assert {run.method for run in runs} == set(chosen.methods)
     assert len({run.run_id for run in runs}) == len(runs)
     assert len(pack(runs)) == len(chosen.variants)
     assert chosen.about
 
 
-@pytest.mark.parametrize("name", ["demo", "audit", "penalty", "vit"])
+@pytest.mark.parametrize("name", PRESETS)
 def test_every_rule_of_a_preset_has_its_matched_baseline(name):
     runs = build(name, seeds=[1])
     frozen = {run.match_key for run in runs if run.is_baseline}
     assert [run.method for run in runs if not run.is_baseline and run.match_key not in frozen] == []
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_setting_of_a_preset_has_backprop_its_twin_and_the_readout_alone(name):
+    methods: dict[str, set[str]] = {}
+    for run in build(name, seeds=[1]):
+        setting = run.model_dump_json(exclude=_METHOD)
+        methods.setdefault(setting, set()).add(run.method)
+    assert len(methods) == len(PRESETS[name].variants)
+    for trained in methods.values():
+        assert {"bp", "bp@frozen", "bp@readout"} <= trained
 
 
 def test_the_recipe_of_the_audit():

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditscope.errors import BadFile, CreditscopeError
-from creditscope.plans.presets import PRESETS, SEEDS
+from creditscope.plans.presets import PRESETS
 from creditscope.plans.spec_file import parse_spec
 
 
 def test_defaults_are_the_presets():
     (part,) = parse_spec("x.yaml", "preset: audit").parts
-    assert (part.methods, part.seeds, part.data) == (PRESETS["audit"].methods, SEEDS, ("cifar10",))
+    assert (part.methods, part.seeds, part.data) == (PRESETS["audit"].methods, PRESETS["audit"].seeds, ("cifar10",))
 
 
 def test_an_entry_inherits_and_changes():
@@ -58,7 +58,7 @@ BAD = {
     "ladder word": ("grid: {train_last: [frozen]}", "wanted how many of the last blocks train (0, 1, …) or all"),
     "said twice": ("methods: [bp, dfa+pen0.1]\ngrid: {penalty: [0]}", "line 1: methods.1: method 'dfa+pen0.1' says"),
     "ladder twice": ("methods: [bp@last1]\nset: {train_last: 1}", "line 1: methods.0: method 'bp@last1' says"),
-    "said by the preset": ("preset: demo\ngrid: {penalty: [0]}", "line 2: grid.penalty: method 'dfa-rms+pen0.01' "),
+    "said by the preset": ("preset: demo\ngrid: {penalty: [0]}", "line 2: grid.penalty: method 'bp+pen0.01' "),
     "set and grid": ("set: {depth: 2}\ngrid:\n  depth: [4]", "line 3: grid.depth: stands under set too; keep one"),
     "empty axis": ("grid: {depth: []}", "line 1: grid.depth: an empty list of values; give at least one"),
     "no list": ("grid: {depth: 4}", "line 1: grid.depth: input should be a valid list"),

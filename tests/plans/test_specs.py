@@ -5,11 +5,12 @@ from cases.fleets import features
 
 import creditscope as cs
 from creditscope.errors import BadInput
+from creditscope.plans.presets import PRESETS
 
 
 def test_the_demo_by_default():
     runs = cs.specs()
-    assert len(runs) == 21
+    assert len(runs) == PRESETS["demo"].count == 60
     assert runs[0].data == cs.load_data("fashion-mini").spec
 
 

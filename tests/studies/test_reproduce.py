@@ -33,7 +33,7 @@ def test_everything_is_there(made):
     wanted = [f"figures/{name}{suffix}" for name in figures for suffix in (".pdf", ".png", ".csv")]
     for name in (*wanted, "partial-audit.txt", "partial-audit.md", "partial-audit.json", "report.html"):
         assert (folder / name).stat().st_size > 0, name
-    assert len(list((folder / "runs").glob("*.jsonl"))) == 21
+    assert len(list((folder / "runs").glob("*.jsonl"))) == tiny().count
     assert "verdict" in printed
     assert "report.html" in printed
     for method in presets.PRESETS["demo"].methods:
@@ -76,7 +76,7 @@ def test_the_partial_layout_holds_the_published_units(made):
     rows = penalty_layout(log)["log"]
     assert [row["h_L_norm"] for row in rows] == [row.hidden.median[-1] for row in log.epochs]
     assert [row["g_2_norm"] * 128 for row in rows] == pytest.approx([row.reference.median[2] for row in log.epochs])
-    with pytest.raises(BadInput, match="runs of dfa"):
+    with pytest.raises(BadInput, match="runs of dfa-rms"):
         partial_audit([])
 
 
@@ -85,7 +85,7 @@ def test_a_partial_audit_mixes_no_settings(made):
     logs = load_logs([made[0] / "runs"]).logs
     twin = next(log for log in logs if log.spec.method == "dfa-rms@frozen")
     header = twin.header.model_copy(update={"spec": twin.spec.model_copy(update={"model": "vit-mini"})})
-    with pytest.raises(BadInput, match="dfa runs of one setting, got 2; pass the runs of one preset"):
+    with pytest.raises(BadInput, match="dfa-rms runs of one setting, got 2; pass the runs of one preset"):
         partial_audit([*logs, replace(twin, header=header)])
 
 
@@ -93,7 +93,7 @@ def test_the_partial_audit_of_every_study_is_of_one_setting():
     data = load_data("fashion-mini")
     for chosen in STUDIES.values():
         specs = presets.build_specs(presets.preset(chosen.partial), data.spec, data.classes)
-        dfa = [spec for spec in specs if spec.rule == "dfa"]
+        dfa = [spec for spec in specs if spec.rule == "dfa" and spec.credit_norm == "rms"]
         assert chosen.partial in chosen.presets
         assert len({spec.match_key for spec in dfa}) == 1
         assert any(spec.is_baseline for spec in dfa)
@@ -101,13 +101,13 @@ def test_the_partial_audit_of_every_study_is_of_one_setting():
 
 def test_the_plan_names_every_fleet_with_its_time(made):
     planned = plan(STUDIES["demo"], None, "cpu")
-    assert [len(members) for members, _ in planned] == [21]
+    assert [len(members) for members, _ in planned] == [presets.PRESETS["demo"].count]
     cost = planned[0][1]
     assert min(cost.train, cost.measure, cost.probe) > 0
     assert cost.total == cost.train + cost.measure + cost.probe
     result = CliRunner().invoke(app, ["reproduce", "demo", "--dry-run"])
     assert result.exit_code == 0
-    assert "21 runs in 1 fleet" in result.stdout
+    assert f"{presets.PRESETS['demo'].count} runs in 1 fleet" in result.stdout
     assert "nothing was trained" in result.stdout
 
 

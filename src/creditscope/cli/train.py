@@ -26,7 +26,9 @@ def train(
             "e.g. bp,dfa-rms,dfa-rms+pen0.01,dfa-rms@frozen,bp@last2."
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "42,123,456",
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds, separated by commas, e.g. 42,123,456; default: the preset's.")
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -96,7 +98,15 @@ def train(
     if model is not None:
         changes["model"], build = own_model(model)
     given = given_rules(own)
-    specs = build_specs(chosen, dataset.spec, dataset.classes, methods, parse_seeds(seeds), changes, given)
+    specs = build_specs(
+        chosen,
+        dataset.spec,
+        dataset.classes,
+        methods,
+        parse_seeds(seeds) if seeds is not None else None,
+        changes,
+        given,
+    )
     if dry_run:
         typer.echo(f"{plan_text(pack(specs))}; nothing was trained (--dry-run)")
         return

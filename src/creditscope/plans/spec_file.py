@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.models import MODELS
-from creditscope.plans.presets import SEEDS, preset, refusal, setting_names
+from creditscope.plans.presets import preset, refusal, setting_names
 from creditscope.plans.yaml_lines import Located, Where, parse_yaml, read_yaml
 from creditscope.records import RunSpec, parse_method
 from creditscope.records.spec import DataSpec
@@ -169,7 +169,7 @@ def _part(document: Located, where: Where, top: _Part, own: _Part | None, rules:
     made = SweepPart(
         chosen,
         tuple(given.get("methods", base.methods)),
-        tuple(given.get("seeds", SEEDS)),
+        tuple(given.get("seeds", base.seeds)),
         (data,) if isinstance(data, str) else tuple(data),
         axes,
         document.lines.get(where, 1),

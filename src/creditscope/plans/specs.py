@@ -5,7 +5,7 @@ from typing import Any
 
 from creditscope.data import load_data
 from creditscope.data.dataset import Dataset
-from creditscope.plans.presets import SEEDS, build_specs
+from creditscope.plans.presets import build_specs
 from creditscope.plans.presets import preset as find_preset
 from creditscope.records import RunSpec
 from creditscope.rules.build import given_rules
@@ -16,7 +16,7 @@ def specs(
     *,
     preset: str = "demo",
     data: str | Dataset | None = None,
-    seeds: Sequence[int] = SEEDS,
+    seeds: Sequence[int] | None = None,
     changes: dict[str, Any] | None = None,
     rules: Sequence[object] = (),
 ) -> list[RunSpec]:
@@ -26,7 +26,7 @@ def specs(
         methods: Method names, e.g. ``["bp", "dfa-rms", "dfa-rms@frozen"]``; None: the preset's.
         preset: Where the other settings come from: ``demo``, ``audit``, ``penalty``, ``snapshot`` or ``vit``.
         data: A data set or its name; None: the preset's.
-        seeds: Seeds.
+        seeds: Seeds; None: the preset's.
         changes: Settings to change, e.g. ``{"width": 128, "epochs": 5, "lr": 1e-3, "rule.decay": 0.1}``.
         rules: Rules of your own that methods name: classes, or ``package.module:Name``.
     """

@@ -7,7 +7,7 @@ from typing import Any
 from creditscope.errors import BadInput
 from creditscope.protocol.audit import Audit, audit
 from creditscope.quantities.per_epoch import ACCURACY, HIDDEN, REFERENCE
-from creditscope.records import RunLog
+from creditscope.records import RunLog, RunSpec
 from creditscope.records.layouts import import_logs
 from creditscope.records.units import PUBLISHED_PROBE_SIZE
 
@@ -15,25 +15,30 @@ STATE = 2
 
 
 def partial_audit(logs: Sequence[RunLog]) -> Audit:
-    """Reduce the DFA runs to the published penalty layout, and judge what is left against a bare baseline number.
+    """Reduce the dfa-rms runs to the published penalty layout, and judge what is left against a bare baseline number.
 
     The layout keeps neither the model nor its settings and a bare number belongs to one of them, so that runs of
     several settings cannot be judged together.
 
     Args:
-        logs: Full logs of dfa runs and their frozen twins, all of one setting.
+        logs: Full logs; those of dfa-rms and of its frozen twins are taken, all of one setting.
     """
-    local = [log for log in logs if log.spec.rule == "dfa" and log.last is not None]
+    local = [log for log in logs if _is_dfa_rms(log.spec) and log.last is not None]
     frozen = [ACCURACY.last(log) for log in local if log.spec.is_baseline]
     known = [value for value in frozen if value is not None]
     claims = [log for log in local if not log.spec.is_baseline and (log.spec.depth or 0) >= STATE]
     if not claims:
-        raise BadInput("a partial audit wants runs of dfa or dfa-rms, got none")
+        raise BadInput("a partial audit wants runs of dfa-rms, got none")
     settings = len({log.spec.match_key for log in local})
     if settings > 1:
-        raise BadInput(f"a partial audit wants dfa runs of one setting, got {settings}; pass the runs of one preset")
+        raise BadInput(f"a partial audit wants dfa-rms runs of one setting, got {settings}; pass the runs of one preset")
     reduced = [import_logs(log.name, penalty_layout(log))[0] for log in claims]
     return audit(reduced, "published", baseline=fmean(known) if known else None)
+
+
+def _is_dfa_rms(spec: RunSpec) -> bool:
+    """Whether a run is of the method that the published penalty experiments train."""
+    return spec.rule == "dfa" and spec.credit_norm == "rms"
 
 
 def penalty_layout(log: RunLog) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from creditscope.execution.context import RunProgress, pick_device
 from creditscope.execution.local import train
 from creditscope.execution.plan import pack
 from creditscope.figures import draw_figure
-from creditscope.plans.presets import build_specs, preset
+from creditscope.plans.presets import PRESETS, build_specs, preset
 from creditscope.protocol.audit import Audit, audit
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.report import write_report
@@ -45,7 +45,7 @@ class Study:
         about: One line for ``--help``.
         presets: The runs.
         pictures: The figures.
-        partial: Whose dfa runs the partial audit reduces to the published layout.
+        partial: Whose dfa-rms runs the partial audit reduces to the published layout.
     """
 
     about: str
@@ -56,7 +56,7 @@ class Study:
 
 STUDIES = {
     "demo": Study(
-        "21 small runs on the bundled images, in about a minute on two cores",
+        f"{PRESETS['demo'].count} small runs on the bundled images, under two minutes on two cores",
         ("demo",),
         tuple(Picture(name, name, "demo") for name in ("hero", "penalty-rescue", "penalty-sweep", "snapshot")),
         "demo",
