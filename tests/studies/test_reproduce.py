@@ -85,7 +85,7 @@ def test_a_partial_audit_mixes_no_settings(made):
     logs = load_logs([made[0] / "runs"]).logs
     twin = next(log for log in logs if log.spec.method == "dfa-rms@frozen")
     header = twin.header.model_copy(update={"spec": twin.spec.model_copy(update={"model": "vit-mini"})})
-    with pytest.raises(BadInput, match="dfa-rms runs of one setting, got 2; pass the runs of one preset"):
+    with pytest.raises(BadInput, match="dfa-rms runs of one setting, got 2; pass those of one preset"):
         partial_audit([*logs, replace(twin, header=header)])
 
 

@@ -8,7 +8,7 @@ import typer
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="demo|paper", help="demo: bundled images, two minutes. paper: CIFAR-10.")],
+    name: Annotated[str, typer.Argument(metavar="demo|paper", help="demo: bundled images, minutes. paper: CIFAR-10.")],
     out: Annotated[Path | None, typer.Option(help="Folder for everything; default: the study's name.")] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of data that is not bundled; default: the CREDITSCOPE_DATA variable.")

@@ -31,7 +31,7 @@ def partial_audit(logs: Sequence[RunLog]) -> Audit:
         raise BadInput("a partial audit wants runs of dfa-rms, got none")
     settings = len({log.spec.match_key for log in local})
     if settings > 1:
-        raise BadInput(f"a partial audit wants dfa-rms runs of one setting, got {settings}; pass the runs of one preset")
+        raise BadInput(f"a partial audit wants dfa-rms runs of one setting, got {settings}; pass those of one preset")
     reduced = [import_logs(log.name, penalty_layout(log))[0] for log in claims]
     return audit(reduced, "published", baseline=fmean(known) if known else None)
 
