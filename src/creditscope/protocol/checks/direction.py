@@ -290,7 +290,7 @@ class Direction(Check):
             return "nothing: these blocks differ; report them one by one"
         gaps = np.abs(found.mean - self.threshold)
         widest = float(((found.high - found.low) / 2 / np.maximum(gaps, 1e-300)).max())
-        needed = math.ceil(seeds * widest**2)
+        needed = max(seeds + 1, math.ceil(seeds * widest**2))
         return f"train more seeds, about {needed} in all" if needed < 1000 else "more seeds than anybody trains"
 
     def _how_to_measure(self, cell: Cell, update: bool) -> str:

@@ -62,10 +62,13 @@ def needed_text(found: Margin, limit: float, what: str) -> str:
         return f"more seeds {what}: the estimate lies at the threshold itself"
     if needed.fewest is None:
         return f"more seeds {what} than anybody trains: the estimate lies too near the threshold"
-    most = "many more" if needed.most is None else str(needed.most)
-    seeds = f"about {needed.fewest} seeds" if str(needed.fewest) == most else f"about {needed.fewest} to {most} seeds"
+    fewest = max(needed.fewest, found.seeds)
+    most = math.inf if needed.most is None else max(needed.most, found.seeds)
+    if most == found.seeds and needed.images is not None:
+        return f"test the {most} seeds {what} on about {needed.images:,} images"
+    to = "" if most == fewest else " to many more" if math.isinf(most) else f" to {most}"
     images = f", tested on about {needed.images:,} images" if needed.images is not None else ""
-    return f"train {seeds} {what}{images}"
+    return f"train about {fewest}{to} seeds {what}{images}"
 
 
 def point_seeds(runs: Sequence[RunLog], found: Margin, scale: float) -> tuple[SeedOutcome, ...]:
