@@ -93,7 +93,7 @@ def test_thresholds_and_assumptions():
 
 def test_a_baseline_in_another_folder(runs, tmp_path_factory):
     other = tmp_path_factory.mktemp("frozen")
-    for path in runs.glob("*frozen*"):
+    for path in runs.glob("*@*"):
         shutil.move(path, other)
     assert "not compared" in call(runs).stdout
     assert "trustworthy" in call(runs, "--baseline", other).stdout

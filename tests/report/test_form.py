@@ -104,7 +104,7 @@ def test_a_log_that_says_nothing_gives_a_form_that_says_so(logs):
 
 def test_markdown(judged):
     text = tables_markdown(judged)
-    assert text.startswith("# Protocol standard, version 1; 2 cells judged")
+    assert text.startswith("# Protocol standard, version 2; 2 cells judged")
     assert "**Reporting form: dfa-rms**" in text
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
@@ -113,7 +113,7 @@ def test_markdown(judged):
 
 def test_latex(judged):
     text = tables_latex(judged)
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 1 + 2 * len(judged.claims)
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 3 + 2 * len(judged.claims)
     assert text.count(r"\begin{tabular}{lp{0.68\linewidth}}") == len(judged.claims)
     for environment in re.findall(r"\\begin\{tabular\}\{([lrp].*?)\}\n(.*?)\\end\{tabular\}", text, re.DOTALL):
         rows = [line for line in environment[1].splitlines() if line.endswith(r"\\")]

@@ -9,17 +9,17 @@ from creditscope.report.labels import letter, name_cells
 def test_backprop_is_read_first_and_twins_share_a_colour():
     logs = [*cases.healthy("dfa"), *cases.healthy("bp"), *cases.cell("dfa+pen0.01", cases.ALIGNED)]
     cells = name_cells(audit(logs)).cells
-    assert [cell.label for cell in cells] == ["bp", "dfa", "dfa+pen0.01", "bp@frozen", "dfa@frozen"]
+    assert [cell.label for cell in cells] == ["bp", "dfa", "dfa+pen0.01", "bp@frozen", "bp@readout", "dfa@frozen"]
     colour = {cell.label: cell.colour for cell in cells}
     assert colour["bp"] == colour["bp@frozen"] != colour["dfa"] == colour["dfa@frozen"] != colour["dfa+pen0.01"]
-    assert [cell.dash for cell in cells] == [0, 0, 1, 2, 2]
+    assert [cell.dash for cell in cells] == [0, 0, 1, 2, 2, 2]
 
 
 def test_the_experiment_with_most_claims_comes_first():
     logs = [*cases.cell("fa", cases.ALIGNED, epochs=3), *cases.healthy("dfa"), *cases.healthy("bp")]
     names = name_cells(audit(logs))
     assert names.groups[0].startswith("A: resmlp, 4 blocks of width 256, cifar10, 5 epochs")
-    assert names.full(names.claims[-1]) == "fa (B)"
+    assert names.claims[-1].judged.cell.label == "fa (B)"
 
 
 def test_cells_that_differ_only_in_how_they_were_probed_are_numbered():

@@ -5,9 +5,10 @@ from dataclasses import replace
 from protocol import cases
 
 from creditscope.protocol.audit import audit
+from creditscope.protocol.present import runs_table
 from creditscope.records import RunSpec
 from creditscope.report.labels import name_cells
-from creditscope.report.recipe import all_runs, entry, provenance_table, recipe_table
+from creditscope.report.recipe import entry, provenance_table, recipe_table
 
 
 def test_the_recipe_of_one_experiment(logs):
@@ -30,15 +31,13 @@ def test_what_a_spec_does_not_say(logs):
 
 
 def test_every_run_is_listed_with_its_log(logs):
-    result = audit(logs)
-    table = all_runs(result, name_cells(result))
+    table = runs_table(name_cells(audit(logs)).audit)
     assert sorted(row[-1] for row in table.rows) == sorted(log.name for log in logs)
     assert {row[0] for row in table.rows} == {log.spec.method for log in logs}
 
 
 def test_logs_of_one_name_keep_their_own_method(logs):
-    result = audit([replace(log, name="log.jsonl") for log in logs])
-    table = all_runs(result, name_cells(result))
+    table = runs_table(name_cells(audit([replace(log, name="log.jsonl") for log in logs])).audit)
     assert sorted(row[0] for row in table.rows) == sorted(log.spec.method for log in logs)
 
 

@@ -52,9 +52,7 @@ def sections(
     """
     found = [
         Section(heading(audit), verdict_table(audit), narrow=long_table(audit)),
-        Section("Why", lines=_why(audit)),
-        Section("What would settle it", lines=_settle(audit)),
-        Section("What this audit discloses", lines=disclosures(audit)),
+        *words(audit),
         Section("Runs", runs_table(audit)),
     ]
     if timeline:
@@ -67,6 +65,20 @@ def sections(
         found.append(Section("Thresholds that change nothing (the others as they are)", stays_table(audit)))
         found.append(Section("Gap between the healthiest failing and the worst passing run", gaps_table(audit)))
     return [section for section in found if section.lines or (section.table is not None and section.table.rows)]
+
+
+def words(audit: "Audit") -> list[Section]:
+    """Why each verdict, what would settle what is open, and what the audit discloses.
+
+    Args:
+        audit: The audit.
+    """
+    said = {
+        "Why": _why(audit),
+        "What would settle it": _settle(audit),
+        "What this audit discloses": disclosures(audit),
+    }
+    return [Section(title, lines=lines) for title, lines in said.items() if lines]
 
 
 def render(found: Sequence[Section], form: Form, width: int | None = None) -> str:

@@ -7,7 +7,7 @@ from statistics import fmean
 from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Outcome
 from creditscope.protocol.checks.block_credit import last_probe
-from creditscope.protocol.present import Section, heading, render
+from creditscope.protocol.present import Section, caption, decisions_table, heading, render, verdict_table, words
 from creditscope.protocol.text import counted, listed, number
 from creditscope.quantities.expensive import NUDGE_CHANGE, NULL_P, PHI, PROBE_ACCURACY, RHO
 from creditscope.quantities.per_epoch import (
@@ -26,18 +26,17 @@ from creditscope.quantities.quantity import EpochQuantity
 from creditscope.records.method import option_text
 from creditscope.records.rows import Numbers
 from creditscope.records.table import Table, latex, markdown
-from creditscope.report.labels import name_cells
+from creditscope.report.labels import Names, name_cells
 from creditscope.report.recipe import NOT_STATED, entry
-from creditscope.report.sections import decision_table, verdicts
+from creditscope.report.sections import check_sections
 
 
-def reporting_form(cell: JudgedCell, audit: Audit, label: str | None = None) -> Table:
+def reporting_form(cell: JudgedCell, audit: Audit) -> Table:
     """What a paper should state about a method, filled from its logs; what they do not say is named as such.
 
     Args:
         cell: The method.
         audit: Under which protocol it was judged.
-        label: Another name for the method in the title.
     """
     spec, runs = cell.cell.spec, cell.cell.runs
     card, exact = runs[0].header.card, all(cell.cell.members[0][1].exact)
@@ -80,15 +79,14 @@ def reporting_form(cell: JudgedCell, audit: Audit, label: str | None = None) -> 
         ("Verdict", str(cell.verdict.kind) if cell.verdict else "none: a baseline"),
         *((f"Pitfall: {name}", said) for name, said in _pitfalls(cell)),
     ]
-    return Table(("item", "entry"), tuple(rows), title=f"Reporting form: {label or spec.method}")
+    return Table(("item", "entry"), tuple(rows), title=f"Reporting form: {cell.cell.label}")
 
 
-def per_layer_table(cell: JudgedCell, label: str | None = None) -> Table:
+def per_layer_table(cell: JudgedCell) -> Table:
     """Per state, at the last logged epoch and the last expensive probe: means over seeds; p is the largest over seeds.
 
     Args:
         cell: The method.
-        label: Another name for the method in the title.
     """
     members = cell.cell.members
     lists: dict[str, list[Numbers | None]] = {}
@@ -116,22 +114,23 @@ def per_layer_table(cell: JudgedCell, label: str | None = None) -> Table:
     columns = ("state", "‖h‖", "‖g‖", "gain", "cosine acting", "cosine published", "null p", "ρ", "nudge", "fidelity φ")
     epochs = sorted({run.last.epoch for run, _ in members if run.last})
     when = f"epoch {listed(epochs)}" if epochs else "no epoch logged"
-    title = f"Per layer: {label or cell.cell.method}, {when}, mean over {counted(len(members), 'seed')}; p: largest"
+    title = f"Per layer: {cell.cell.label}, {when}, mean over {counted(len(members), 'seed')}; p: largest"
     return Table((*columns, "probe accuracy"), tuple(rows), ("left", *("right",) * 10), title)
 
 
 def tables_markdown(audit: Audit) -> str:
     """The audit, the form and the per-layer table of every claim, in Markdown."""
     names = name_cells(audit)
-    parts = [f"# {markdown(heading(audit))}"]
+    result = names.audit
+    parts = [f"# {markdown(heading(result))}"]
     if len(names.groups) > 1:
         parts.append("\n".join(f"- {markdown(group)}" for group in names.groups))
-    parts += [verdicts(audit, names).to_markdown(), decision_table(audit, names).to_markdown()]
-    for named in names.claims:
-        label = names.full(named)
-        parts.append(f"## {markdown(label)}")
-        parts.append(reporting_form(named.judged, audit, label).to_markdown())
-        parts.append(per_layer_table(named.judged, label).to_markdown())
+    parts.append(render([Section("Verdicts", verdict_table(result)), *words(result), *_extras(names)], "md"))
+    parts.append(decisions_table(result).to_markdown())
+    for cell in result.claims:
+        parts.append(f"## {markdown(cell.cell.label)}")
+        parts.append(reporting_form(cell, result).to_markdown())
+        parts.append(per_layer_table(cell).to_markdown())
     if audit.skipped:
         parts += [
             "## Skipped files",
@@ -143,17 +142,23 @@ def tables_markdown(audit: Audit) -> str:
 def tables_latex(audit: Audit) -> str:
     """The same in LaTeX, with booktabs, to be read by ``input`` in an appendix."""
     names = name_cells(audit)
+    result = names.audit
     parts = ["% Needs \\usepackage{booktabs,textcomp}", "\\begingroup\\footnotesize"]
-    title = "; ".join([heading(audit), *(names.groups if len(names.groups) > 1 else ())])
-    parts.append(render([Section(title, verdicts(audit, names))], "latex"))
-    for named in names.claims:
-        label = names.full(named)
-        form = reporting_form(named.judged, audit, label).to_latex()
+    title = "; ".join([caption(result), *(names.groups if len(names.groups) > 1 else ())])
+    parts.append(render([Section(title, verdict_table(result)), *_extras(names)], "latex"))
+    for cell in result.claims:
+        form = reporting_form(cell, result).to_latex()
         # The entries are sentences: let the second column break lines.
         parts.append(form.replace(r"\begin{tabular}{ll}", r"\begin{tabular}{lp{0.68\linewidth}}", 1))
-        parts.append(per_layer_table(named.judged, label).to_latex())
+        parts.append(per_layer_table(cell).to_latex())
     parts += [f"% skipped {latex(Path(skipped.file).name)}: {latex(skipped.why)}" for skipped in audit.skipped]
     return "\n\n".join([*parts, "\\endgroup"]) + "\n"
+
+
+def _extras(names: Names) -> list[Section]:
+    """The checks' own tables: opponents, deep blocks, and what a check from outside adds."""
+    tables = [section.extra for section in check_sections(names) if section.extra is not None and section.extra.rows]
+    return [Section(table.title, table) for table in tables]
 
 
 def _aggregation(cell: JudgedCell) -> str:

@@ -19,7 +19,7 @@ class Named:
     """A judged cell under the name that the page gives it.
 
     Args:
-        judged: The cell.
+        judged: The cell; its own label bears the experiment's letter where there is more than one.
         label: Unique within the page when read after the experiment's name.
         group: Index of the experiment.
         colour: Index of the colour; a baseline has that of the method it is the twin of.
@@ -40,14 +40,12 @@ class Names:
     Args:
         cells: By experiment, claims first, backprop first.
         groups: Name of each experiment; it begins with a letter where there are several.
+        audit: The audit under these names and in this order: its own tables can stand on the page as they are.
     """
 
     cells: tuple[Named, ...]
     groups: tuple[str, ...]
-
-    def full(self, named: Named) -> str:
-        """The label, with the experiment's letter where there is more than one."""
-        return named.label if len(self.groups) == 1 else f"{named.label} ({letter(named.group)})"
+    audit: Audit
 
     @property
     def claims(self) -> tuple[Named, ...]:
@@ -78,8 +76,11 @@ def name_cells(audit: Audit) -> Names:
             base = _base(cell.cell.spec)
             colour = colours.setdefault(base, len(colours))
             dash = 2 if cell.verdict is None else 1 if cell.cell.spec.penalty else 0
-            found.append(Named(cell, label, index, colour, dash))
-    return Names(tuple(found), tuple(groups))
+            full = label if len(order) == 1 else f"{label} ({letter(index)})"
+            named = replace(cell, cell=replace(cell.cell, label=full))
+            found.append(Named(named, label, index, colour, dash))
+    claims_first = sorted((named.judged for named in found), key=lambda judged: judged.verdict is None)
+    return Names(tuple(found), tuple(groups), replace(audit, cells=tuple(claims_first)))
 
 
 def letter(index: int) -> str:

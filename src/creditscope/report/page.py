@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from creditscope.errors import BadInput, CannotWrite, argument
 from creditscope.protocol.audit import Audit, Logs, audit
-from creditscope.protocol.present import heading, under
+from creditscope.protocol.present import decisions_table, heading, runs_table, stays_table, timeline_table, under
 from creditscope.protocol.presets import NAMES, Protocol, place_of
 from creditscope.records.load import Loaded
 from creditscope.records.log import RunLog, write_atomic
@@ -21,18 +21,15 @@ from creditscope.records.provenance import version
 from creditscope.records.spec import RunSpec
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
-from creditscope.report.recipe import all_runs, provenance_table, recipe_table
+from creditscope.report.recipe import provenance_table, recipe_table
 from creditscope.report.sections import (
     cards,
     check_sections,
-    decision_table,
     headline,
-    over_time,
-    thresholds_table,
     usual_pair,
 )
 from creditscope.report.series import embed, page_data
-from creditscope.report.text import VERDICT_TEXT
+from creditscope.report.text import SYMBOLS, TONES, VERDICT_SYMBOLS, VERDICT_TEXT
 
 SUFFIXES = (".html", ".md", ".tex")
 
@@ -120,11 +117,11 @@ def check_out(out: Path) -> None:
 
 def _page(result: Audit, command: str | None) -> str:
     names = name_cells(result)
+    result = names.audit
     style = _asset("uPlot.min.css") + _asset("report.css")
     # The licence travels with the code it covers.
     script = f"/*\n{_asset('uPlot-LICENSE.txt')}*/\n" + _asset("uPlot.iife.min.js") + _asset("report.js")
     runs = [run for cell in result.cells for run in cell.cell.runs]
-    full = {id(named): names.full(named) for named in names.claims}
     return (
         _environment()
         .get_template("report.html.j2")
@@ -132,20 +129,22 @@ def _page(result: Audit, command: str | None) -> str:
             policy=_policy(script, style),
             style=Markup(style),
             script=Markup(script),
-            data=Markup(embed(page_data(result, names))),
+            data=Markup(embed(page_data(names))),
             headline=headline(names, under(result)),
             heading=heading(result),
             usual_pair=usual_pair(names),
             cards=cards(names),
             verdict_text=VERDICT_TEXT,
-            decisions=decision_table(result, names),
-            checks=check_sections(result, names),
-            timeline=over_time(result, names),
-            sensitivity=thresholds_table(result, names),
-            layers=[(full[id(n)], per_layer_table(n.judged, full[id(n)])) for n in names.claims],
-            forms=[(full[id(n)], reporting_form(n.judged, result, full[id(n)])) for n in names.claims],
+            tones=TONES,
+            marks=SYMBOLS | VERDICT_SYMBOLS,
+            decisions=decisions_table(result),
+            checks=check_sections(names),
+            timeline=timeline_table(result),
+            sensitivity=stays_table(result),
+            layers=[(cell.cell.label, per_layer_table(cell)) for cell in result.claims],
+            forms=[(cell.cell.label, reporting_form(cell, result)) for cell in result.claims],
             recipe=recipe_table(names),
-            runs=all_runs(result, names),
+            runs=runs_table(result),
             provenance=provenance_table(names),
             problems=[f"{run.name}: {problem}" for run in runs for problem in run.problems],
             skipped=[(Path(skipped.file).name, skipped.why) for skipped in result.skipped],

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from creditscope.protocol.audit import Audit
-from creditscope.protocol.present import runs_table
 from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
 from creditscope.records.table import Table
@@ -75,14 +73,6 @@ def _word(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def all_runs(audit: Audit, names: Names) -> Table:
-    """One row a run, under the page's names: what was read, and from which log."""
-    full = {id(named.judged): names.full(named) for named in names.cells}
-    owners = [full[id(cell)] for cell in audit.cells for _ in cell.cell.runs]
-    table = runs_table(audit)
-    return Table(table.columns, tuple((name, *row[1:]) for name, row in zip(owners, table.rows, strict=True)))
 
 
 def provenance_table(names: Names) -> Table:

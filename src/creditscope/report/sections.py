@@ -1,15 +1,14 @@
 """The parts of the page as plain values: cards, the decision table, one section a check, the timeline."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from creditscope.protocol.audit import Audit
 from creditscope.protocol.check import Check, CheckText, Outcome, said
 from creditscope.protocol.evidence import Ruling
-from creditscope.protocol.present import decisions_table, stays_table, timeline_table, verdict_table
 from creditscope.protocol.text import counted, listed
 from creditscope.records.table import Align, Table
 from creditscope.report.labels import Named, Names
-from creditscope.report.text import SYMBOLS, VERDICT_SYMBOLS
+from creditscope.report.text import ADVISORY_TONES, SYMBOLS, TONES, VERDICT_SYMBOLS
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,11 @@ class CheckSection:
     fires: bool
     extra: Table | None = None
 
+    @property
+    def tones(self) -> Mapping[str, str]:
+        """The colour of each outcome: one that does not count never wears red."""
+        return TONES if self.required else ADVISORY_TONES
+
 
 def cards(names: Names) -> tuple[tuple[str, tuple[Card, ...]], ...]:
     """The verdict cards, by experiment.
@@ -133,66 +137,45 @@ def usual_pair(names: Names) -> str:
         return f"{text}."
     if not back:
         return f"{text}; none of them is walked back here."
-    shown = listed(names.full(named) for named in back)
+    shown = listed(named.judged.cell.label for named in back)
     return f"{text}; of these, {len(back)} {'is' if len(back) == 1 else 'are'} walked back here: {shown}."
 
 
-def verdicts(audit: Audit, names: Names) -> Table:
-    """The audit's verdict table, baselines too, under the page's names."""
-    by_cell = {id(named.judged): named for named in names.cells}
-    return _relabel(verdict_table(audit), [[by_cell[id(cell)]] for cell in audit.cells], names)
-
-
-def decision_table(audit: Audit, names: Names) -> Table:
-    """What each way of judging says, under the page's names."""
-    return _relabel(decisions_table(audit), [[cell] for cell in _order(audit, names)], names)
-
-
-def over_time(audit: Audit, names: Names) -> Table:
-    """First firing epochs and what an alert would have saved, under the page's names."""
-    return _relabel(timeline_table(audit), [[named] * _rows_over_time(named) for named in _order(audit, names)], names)
-
-
-def thresholds_table(audit: Audit, names: Names) -> Table:
-    """Ranges of thresholds that change nothing, under the page's names."""
-    return _relabel(stays_table(audit), [[named] * len(named.judged.stays) for named in _order(audit, names)], names)
-
-
-def check_sections(audit: Audit, names: Names) -> tuple[CheckSection, ...]:
+def check_sections(names: Names) -> tuple[CheckSection, ...]:
     """One section a check, in the order of the protocol.
 
     Args:
-        audit: The audit.
         names: The cells.
     """
-    return tuple(_section(check, check in audit.protocol.required, names) for check in audit.protocol.checks)
+    protocol = names.audit.protocol
+    return tuple(_section(check, check in protocol.required, names) for check in protocol.checks)
 
 
 def _section(check: Check, required: bool, names: Names) -> CheckSection:
     found = [(named, o) for named in names.claims for o in named.judged.outcomes if o.name == check.name]
     readings = tuple(
-        Reading(names.full(named), str(o.ruling), SYMBOLS[o.ruling], o.reason, o.settles) for named, o in found
+        Reading(named.judged.cell.label, str(o.ruling), SYMBOLS[o.ruling], o.reason, o.settles) for named, o in found
     )
     return CheckSection(
         name=check.name,
         text=check.text,
         required=required,
         plot=check.plot is not None,
-        numbers=_numbers(found, names),
+        numbers=_numbers(found),
         readings=readings,
         fires=any(outcome.ruling is Ruling.FIRES for _, outcome in found),
-        extra=_extra(check, found, names),
+        extra=_extra(check, found),
     )
 
 
-def _extra(check: Check, found: list[tuple[Named, Outcome]], names: Names) -> Table | None:
+def _extra(check: Check, found: list[tuple[Named, Outcome]]) -> Table | None:
     try:
-        return check.extra([(names.full(named), named.judged.cell, outcome) for named, outcome in found])
+        return check.extra([(named.judged.cell.label, named.judged.cell, outcome) for named, outcome in found])
     except Exception as error:  # one check's table must not cost the page
         return Table(("note",), ((f"the check's own table failed: {said(error)}",),), title="Further numbers")
 
 
-def _numbers(outcomes: list[tuple[Named, Outcome]], names: Names) -> Table:
+def _numbers(outcomes: list[tuple[Named, Outcome]]) -> Table:
     """What a check found; an empty column is left out."""
     columns: dict[str, Align] = {"method": "left", "outcome": "left", "value": "right", "interval": "right"}
     columns |= {"threshold": "right", "grade": "left", "first fired": "left", "per seed": "left"}
@@ -201,7 +184,7 @@ def _numbers(outcomes: list[tuple[Named, Outcome]], names: Names) -> Table:
         check, interval = outcome.check, outcome.evidence.interval
         rows.append(
             (
-                names.full(named),
+                named.judged.cell.label,
                 f"{SYMBOLS[outcome.ruling]} {outcome.ruling}",
                 _known(outcome.evidence.value, check),
                 "" if interval is None else check.show_interval(*interval),
@@ -250,21 +233,3 @@ def _seeds(named: Named) -> str:
     planned = cell.spec.epochs
     short = f" of {planned}" if planned is not None and last and max(last) < planned else ""
     return f"{counted(len(cell.runs), 'seed')}{reach}{short}"
-
-
-def _order(audit: Audit, names: Names) -> list[Named]:
-    """The page's names in the order of the audit's claims."""
-    by_cell = {id(named.judged): named for named in names.cells}
-    return [by_cell[id(cell)] for cell in audit.claims]
-
-
-def _rows_over_time(named: Named) -> int:
-    return len(named.judged.timelines) + bool(named.judged.pooled_history)
-
-
-def _relabel(table: Table, owners: list[list[Named]], names: Names) -> Table:
-    """The audit's own table with the page's names in its first column, in the page's order."""
-    flat = [named for owner in owners for named in owner]
-    place = {id(named): index for index, named in enumerate(names.cells)}
-    rows = [(place[id(n)], (names.full(n), *row[1:])) for n, row in zip(flat, table.rows, strict=True)]
-    return Table(table.columns, tuple(row for _, row in sorted(rows, key=lambda item: item[0])), table.align)

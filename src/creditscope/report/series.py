@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from creditscope.protocol.audit import Audit
 from creditscope.protocol.cells import Baseline
 from creditscope.protocol.facts import RunFacts
 from creditscope.protocol.text import number
@@ -25,14 +24,13 @@ MARGIN = "margin"
 NULL_SDS = 2.326
 
 
-def page_data(audit: Audit, names: Names) -> dict[str, Any]:
+def page_data(names: Names) -> dict[str, Any]:
     """Everything the page's script draws.
 
     Args:
-        audit: The audit.
-        names: How its cells are called.
+        names: The cells, and how they are called.
     """
-    page_plots = plots(audit.protocol)
+    page_plots = plots(names.audit.protocol)
     shown = _shown(page_plots)
     runs = [
         _run(index, named, run, facts, shown)
@@ -63,7 +61,7 @@ def page_data(audit: Audit, names: Names) -> dict[str, Any]:
                 "view": plot.view,
                 "marks": list(plot.marks),
                 "baselines": plot.baselines,
-                "lines": _lines(plot.quantities, audit, names),
+                "lines": _lines(plot.quantities, names),
             }
             for plot in page_plots
         ],
@@ -179,9 +177,9 @@ def _margins(run: RunLog, baseline: Baseline | None) -> list[float | None]:
     return found
 
 
-def _lines(quantities: Iterable[str], audit: Audit, names: Names) -> dict[str, list[dict[str, Any]]]:
+def _lines(quantities: Iterable[str], names: Names) -> dict[str, list[dict[str, Any]]]:
     """Lines across a plot: the threshold of the check that judges a quantity, zero for cosines, chance for accuracy."""
-    judges = {name: check for check in audit.protocol.checks if check.plot for name in check.plot.lines}
+    judges = {name: check for check in names.audit.protocol.checks if check.plot for name in check.plot.lines}
     found: dict[str, list[dict[str, Any]]] = {}
     for name in quantities:
         lines: list[dict[str, Any]] = []
