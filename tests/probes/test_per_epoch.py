@@ -5,15 +5,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases.models import batch_of, params_of, resmlp, seeded_generator, task_of
-from cases.snapshots import conv_snapshot, mlp_snapshot, vit_snapshot
+from cases.snapshots import conv_snapshot, in_run_dtype, mlp_snapshot, vit_snapshot
 from torch.func import vmap
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves, tree_map
 
-from creditscope.blocks import Observation, observe
-from creditscope.probes.per_epoch import SampleNumbers, epoch_fields, sample_numbers, summarise
+from creditscope.blocks import Batch
+from creditscope.probes.epoch_cosines import SAMPLES, credit_numbers, samples_of
+from creditscope.probes.per_epoch import (
+    EpochNumbers,
+    epoch_fields,
+    epoch_numbers,
+    joined,
+    sample_numbers,
+    snapshot_numbers,
+    summarise,
+)
 from creditscope.records.rows import EpochRow
-from creditscope.rules.build import rule_named
 
 RULES = ("bp", "fa", "fa-block", "dfa", "dfa-rms")
 
@@ -32,8 +40,14 @@ def cosines(c, g):
 
 
 def fields_of(snapshot, view=None):
-    numbers = sample_numbers(snapshot.observation, view or snapshot.view, snapshot.exact)
-    return epoch_fields(summarise(numbers), snapshot.exact)
+    return epoch_fields(summarise(snapshot_numbers(replace(snapshot, view=view or snapshot.view))), snapshot.exact)
+
+
+def seen_fields(snapshot, seen, clamp_at=128):
+    """The fields of an observation that was tampered with; the run is float64, so its reference is its own."""
+    g, view = seen.references, snapshot.view
+    credit = credit_numbers(seen.delivered, g, g, view, snapshot.exact)
+    return epoch_fields(summarise(EpochNumbers(sample_numbers(seen, view), credit), clamp_at), snapshot.exact)
 
 
 def shifted(c, rule):
@@ -104,7 +118,7 @@ def test_the_clamped_twin_is_torchs_cosine_of_mean_reduced_gradients(factor):
         float(functional.cosine_similarity(c / n, g / n, dim=1).mean())
         for c, g in zip(seen.delivered[1:], seen.references[:-1], strict=True)
     ]
-    fields = epoch_fields(summarise(sample_numbers(seen, "flat", snapshot.exact), clamp_at=n), snapshot.exact)
+    fields = seen_fields(snapshot, seen, clamp_at=n)
     assert fields["gamma"].clamped == pytest.approx(np.mean(wanted), rel=1e-9)
     unclamped = fields_of(snapshot)["gamma"].published
     assert fields["gamma"].published == pytest.approx(unclamped, rel=1e-9), "no eps in ours"
@@ -118,9 +132,7 @@ def test_zero_vectors_have_no_cosine_and_are_counted():
     g = [t.clone() for t in seen.references]
     g[1][:5] = 0
     g[3][:] = 0
-    fields = epoch_fields(
-        summarise(sample_numbers(seen._replace(references=tuple(g)), "flat", snapshot.exact)), snapshot.exact
-    )
+    fields = seen_fields(snapshot, seen._replace(references=tuple(g)))
     acting = fields["cosine"]
     assert acting.status == ["ok", "ok", "ok", "zero-vector"]
     assert acting.n == [24, 19, 24, 0]
@@ -137,7 +149,7 @@ def test_tiny_norms_are_norms():
         references=tuple(g * 1e-120 for g in snapshot.observation.references),
         delivered=tuple(c * 1e-120 for c in snapshot.observation.delivered),
     )
-    fields = epoch_fields(summarise(sample_numbers(tiny, "flat", snapshot.exact)), snapshot.exact)
+    fields = seen_fields(snapshot, tiny)
     assert fields["cosine"].mean == pytest.approx(fields_of(snapshot)["cosine"].mean, rel=1e-9)
 
 
@@ -149,7 +161,7 @@ def test_a_diverged_run_has_no_medians_and_no_cosines():
         references=tuple(g * torch.nan for g in seen.references),
         error=seen.error * torch.nan,
     )
-    fields = epoch_fields(summarise(sample_numbers(broken, "flat", snapshot.exact)), snapshot.exact)
+    fields = seen_fields(snapshot, broken)
     assert np.isnan(fields["hidden"].median[-1])
     assert np.isfinite(fields["hidden"].median[:-1]).all()
     assert np.isnan(fields["reference"].median).all()
@@ -166,10 +178,7 @@ def test_one_bad_sample_is_not_averaged_away():
     snapshot = mlp_snapshot("dfa", n=24)
     g = [t.clone() for t in snapshot.observation.references]
     g[2][3, 0] = torch.inf
-    fields = epoch_fields(
-        summarise(sample_numbers(snapshot.observation._replace(references=tuple(g)), "flat", snapshot.exact)),
-        snapshot.exact,
-    )
+    fields = seen_fields(snapshot, snapshot.observation._replace(references=tuple(g)))
     assert fields["cosine"].status == ["ok", "ok", "not measured", "ok"]
     assert fields["cosine"].mean[2] is None
 
@@ -181,7 +190,7 @@ def test_a_fitted_sample_has_no_gain_and_does_not_spoil_the_others():
     fitted = torch.ones(24, 1, dtype=torch.float64)
     fitted[:6] = 0
     some = seen._replace(error=seen.error * fitted, references=tuple(g * fitted for g in seen.references))
-    fields = epoch_fields(summarise(sample_numbers(some, "flat", snapshot.exact)), snapshot.exact)
+    fields = seen_fields(snapshot, some)
     ratio = norms(flat(seen.references))[:, 6:] / np.linalg.norm(seen.error.numpy(), axis=1)[6:]
     assert fields["gain"] == pytest.approx(np.median(ratio, 1))
 
@@ -190,8 +199,8 @@ def test_without_credit_there_is_no_cosine():
     snapshot = replace(mlp_snapshot("dfa"), rule=None)
     fields = fields_of(snapshot)
     assert set(fields) == {"hidden", "reference", "error", "gain", "branch", "growth"}
-    numbers = sample_numbers(snapshot.observation, "flat", snapshot.exact)
-    assert numbers.inner.shape == numbers.credit_published.shape == (0, 24)
+    numbers = snapshot_numbers(snapshot).credit
+    assert {part.shape for part in numbers} == {(4, 0)}
 
 
 # Tokens
@@ -275,8 +284,7 @@ def test_mapped_over_runs_each_is_as_if_alone(view):
     stacked = {name: torch.stack([p, other[name]]) for name, p in snapshot.params.items()}
 
     def look(params):
-        seen = observe(snapshot.task, params, snapshot.rule, snapshot.state, snapshot.probe)
-        return sample_numbers(seen, view, snapshot.exact)
+        return tree_leaves(epoch_numbers(snapshot.task, params, snapshot.rule, snapshot.state, snapshot.probe, view, 7))
 
     both = vmap(look)(stacked)
     for run, params in enumerate((snapshot.params, other)):
@@ -288,8 +296,9 @@ def test_mapped_over_runs_with_unequal_widths():
     snapshot = conv_snapshot("dfa")
 
     def look(params):
-        seen = observe(snapshot.task, params, snapshot.rule, snapshot.state, snapshot.probe)
-        return sample_numbers(seen, "flat", snapshot.exact)
+        return tree_leaves(
+            epoch_numbers(snapshot.task, params, snapshot.rule, snapshot.state, snapshot.probe, "flat", 7)
+        )
 
     both = vmap(look)({name: torch.stack([p, p]) for name, p in snapshot.params.items()})
     for ours, alone in zip(both, look(snapshot.params), strict=True):
@@ -297,28 +306,81 @@ def test_mapped_over_runs_with_unequal_widths():
 
 
 def test_numbers_are_float64_whatever_the_run_is():
-    model = resmlp().float()
-    batch = batch_of((5,), 4, n=6)
-    task = task_of(model, batch.x[:2].float())
-    rule = rule_named("dfa")
-    feedback = rule.init(task, params_of(model), seeded_generator())
-    seen = observe(task, params_of(model), rule, feedback, batch._replace(x=batch.x.float()))
-    assert isinstance(seen, Observation)
-    numbers = sample_numbers(seen, "flat", rule.exact(3))
-    assert isinstance(numbers, SampleNumbers)
-    assert {t.dtype for t in numbers} == {torch.float64}
+    numbers = snapshot_numbers(in_run_dtype(mlp_snapshot("dfa", n=6), torch.float32))
+    assert {t.dtype for t in tree_leaves(numbers)} == {torch.float64}
 
 
 def test_runs_on_a_leading_axis_are_summarised_as_if_alone():
     snapshots = [mlp_snapshot("dfa", n=24), mlp_snapshot("dfa-rms", n=24)]
-    alone = [sample_numbers(s.observation, "flat", s.exact) for s in snapshots]
-    alone[1] = alone[1]._replace(error=alone[1].error * 0, reference=alone[1].reference * 0)
-    both = summarise(SampleNumbers(*(torch.stack(column) for column in zip(*alone, strict=True))))
+    alone = [snapshot_numbers(s) for s in snapshots]
+    norms = alone[1].norms
+    alone[1] = alone[1]._replace(norms=norms._replace(error=norms.error * 0, reference=norms.reference * 0))
+    both = summarise(joined([tree_map(lambda t: t[None], numbers) for numbers in alone], 0))
     for run, numbers in enumerate(alone):
         one = summarise(numbers)
         for ours, wanted in zip(both.hidden, one.hidden, strict=True):
             torch.testing.assert_close(ours[run], wanted)
-        for name in ("error", "gain", "branch", "clamped"):
+        for name in ("error", "gain", "branch"):
             torch.testing.assert_close(getattr(both, name)[run], getattr(one, name), equal_nan=True)
-        for ours, wanted in zip(both.acting, one.acting, strict=True):
+        for ours, wanted in zip(both.credit.acting, one.credit.acting, strict=True):
             torch.testing.assert_close(ours[run], wanted, equal_nan=True)
+        torch.testing.assert_close(both.credit.clamped[run], one.credit.clamped)
+
+
+# In float64, on some of the samples
+
+
+def crowded(n):
+    """A run in float16 whose samples are all fitted but for rounding: p − 1 cancels in its own dtype."""
+    sharp = mlp_snapshot("dfa", n=n)
+    sharp = replace(sharp, params={name: 200 * p if name.startswith("head") else p for name, p in sharp.params.items()})
+    fitted = Batch(sharp.probe.x, sharp.observation.logits.argmax(1))
+    return in_run_dtype(replace(sharp, probe=fitted), torch.float16)
+
+
+def test_cosines_are_those_of_the_float64_copy_and_the_dtype_is_held_against_the_reference():
+    snapshot = crowded(40)
+    fields = fields_of(snapshot)
+    double = snapshot.in_dtype(torch.float64).observation
+    wanted = [cosines([c], [g])[0] for c, g in zip(flat(double.delivered), flat(double.references), strict=True)]
+    assert fields["cosine"].mean == pytest.approx([np.nanmean(each) for each in wanted], abs=1e-12)
+    own = flat(snapshot.observation.references)
+    sizes = [np.linalg.norm(g, axis=1) for g in own]
+    inner = [(a * b).sum(1) / np.linalg.norm(b, axis=1) for a, b in zip(own, flat(double.references), strict=True)]
+    phi = [np.median(np.where(n > 0, i / np.where(n > 0, n, 1), 0)) for n, i in zip(sizes, inner, strict=True)]
+    assert min(phi) < 0.9999
+    assert fields["cosine"].status == ["ok" if value >= 0.9999 else "below-fidelity" for value in phi]
+    assert fields["hidden"].median == pytest.approx(np.median(norms(flat(snapshot.observation.states)), 1))
+
+
+def test_a_faithful_dtype_is_said_to_be_fine():
+    assert set(fields_of(in_run_dtype(mlp_snapshot("dfa"), torch.float32))["cosine"].status) == {"ok"}
+
+
+def test_an_exact_credit_stays_exact_in_any_dtype():
+    snapshot = crowded(12)
+    snapshot = replace(snapshot, rule=mlp_snapshot("bp").rule, state={})
+    assert fields_of(snapshot)["cosine"].status == ["exact-by-construction"] * 4
+
+
+def test_credit_is_asked_of_the_first_samples_and_their_number_is_logged():
+    assert SAMPLES == 256
+    parts = [Batch(torch.zeros(n), torch.zeros(n)) for n in (100, 100, 100, 100)]
+    assert samples_of(parts) == [100, 100, 56, 0]
+    snapshot = replace(mlp_snapshot("dfa", n=300), batch=100)
+    fields = fields_of(snapshot)
+    assert fields["hidden"].n == 300
+    assert fields["cosine"].n == [256] * 4
+    assert fields["cosine"].n_undefined == [0] * 4
+    seen = snapshot.observation
+    wanted = cosines([c[:256] for c in flat(seen.delivered)], [g[:256] for g in flat(seen.references)]).mean(1)
+    assert fields["cosine"].mean == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_run_without_credit_beside_one_that_has_it_stays_without():
+    with_it, without = mlp_snapshot("dfa"), replace(mlp_snapshot("dfa"), rule=None)
+    parts = [tree_map(lambda t: t[None], snapshot_numbers(each)) for each in (with_it, without)]
+    both = summarise(joined(parts, 0))
+    own = [tree_map(lambda t, run=run: t[run] if isinstance(t, torch.Tensor) else t, both) for run in (0, 1)]
+    assert epoch_fields(own[0], with_it.exact)["cosine"] == fields_of(with_it)["cosine"]
+    assert "cosine" not in epoch_fields(own[1], without.exact, delivers=False)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
-from creditscope.blocks import Batch, Blocks, Moment, RuleState, Snapshot, Step, Task, observe
+from creditscope.blocks import Batch, Blocks, Moment, RuleState, Snapshot, Step, Task
 from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
@@ -43,7 +43,8 @@ from creditscope.engine.step import (
 )
 from creditscope.engine.traced import Traced
 from creditscope.errors import BadInput
-from creditscope.probes.per_epoch import SampleNumbers, Summary, joined, sample_numbers, summarise, without_credit
+from creditscope.probes.epoch_cosines import in_float64, samples_of
+from creditscope.probes.per_epoch import EpochNumbers, Summary, epoch_numbers, joined, summarise
 from creditscope.probes.precision import full_precision
 from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
@@ -287,26 +288,31 @@ class Fleet:
 
     def _summary(self) -> Summary:
         """The numbers of the probe data of every run: each group is observed by itself, all are summarised together."""
-        found: list[SampleNumbers] = []
+        found: list[EpochNumbers] = []
         batches = self._probe()
         for lane, group in enumerate(self.groups):
 
             def numbers_of(
-                params: Stack, state: RuleState, buffers: Stack, numbers: Stack, batch: Batch, group: Group = group
-            ) -> SampleNumbers:
+                params: Stack,
+                state: RuleState,
+                buffers: Stack,
+                numbers: Stack,
+                batch: Batch,
+                few: int,
+                group: Group = group,
+            ) -> EpochNumbers:
                 options = {name: value for name, value in numbers.items() if name != "penalty"}
-                task = self.task._replace(buffers=buffers)
-                seen = observe(task, params, with_numbers(group.rule, options), state, batch)
-                return sample_numbers(seen, self.spec.view or "flat", group.exact)
+                task, rule = self.task._replace(buffers=buffers), with_numbers(group.rule, in_float64(options))
+                return epoch_numbers(task, params, rule, state, batch, self.spec.view or "flat", few)
 
             with self._lanes.lane(lane):
                 own = {name: b[group.runs] for name, b in self.buffers.items()}
                 stacks = (self._params(group.runs), group.state, own, group.numbers)
-                mapped = vmap(numbers_of, in_dims=(0, 0, 0, 0, None))
-                found.append(joined([mapped(*stacks, b) for b in batches], -1))
+                mapped = vmap(numbers_of, in_dims=(0, 0, 0, 0, None, None))
+                found.append(
+                    joined([mapped(*stacks, *each) for each in zip(batches, samples_of(batches), strict=True)], -1)
+                )
         self._lanes.join()
-        if len({numbers.credit.shape[-2] for numbers in found}) > 1:
-            found = [numbers if numbers.credit.shape[-2] else without_credit(numbers) for numbers in found]
         return summarise(joined(found, 0))
 
     def snapshot(self, run: int, epoch: int, state: State | None = None) -> Snapshot:

@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 from creditscope.blocks import Batch, Blocks, CreditRule, Params, RuleState, Task, observe
 from creditscope.engine.step import Sent, cross_entropy, take_step
 from creditscope.models import build_model
-from creditscope.probes.per_epoch import SampleNumbers, sample_numbers, summarise
+from creditscope.probes.epoch_cosines import SAMPLES
+from creditscope.probes.per_epoch import EpochNumbers, epoch_numbers, summarise
 from creditscope.probes.perturbation import ENTRIES
 from creditscope.probes.probe import planned_for
 
@@ -139,10 +140,9 @@ def probe_peak(shapes: Shapes, rule: CreditRule, batch: int, device: str, runs: 
         runs: How many.
     """
     task = _task(shapes)
-    exact = rule.exact(task.blocks.depth)
 
-    def numbers_of(params: Params, state: RuleState, batch: Batch) -> SampleNumbers:
-        return sample_numbers(observe(task, params, rule, state, batch), shapes.view, exact)
+    def numbers_of(params: Params, state: RuleState, batch: Batch) -> EpochNumbers:
+        return epoch_numbers(task, params, rule, state, batch, shapes.view, min(len(batch.y), SAMPLES))
 
     given = (_params(task, runs), _state(shapes, rule, runs))
     seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))

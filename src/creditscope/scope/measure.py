@@ -14,7 +14,7 @@ from creditscope.probes.expensive import measure_expensive
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.per_epoch import SampleNumbers, epoch_fields, sample_numbers, summarise
+from creditscope.probes.per_epoch import epoch_fields, snapshot_numbers, summarise
 from creditscope.probes.precision import OFF
 from creditscope.probes.probe import float64_copy
 from creditscope.probes.seeds import gaussian, probe_generator
@@ -115,9 +115,8 @@ def observe_model(subject: Subject, snapshot: Snapshot, independent: bool | None
     if subject.found:
         notes.append(f"blocks found: {', '.join(subject.names)}; name others with blocks=[...]")
     with torch.no_grad():
-        seen = sample_numbers(snapshot.observation, snapshot.view, snapshot.exact)
         # A few numbers a sample: on a GPU every operation on them would cost more than here.
-        fields = epoch_fields(summarise(SampleNumbers(*(part.cpu() for part in seen))), snapshot.exact)
+        fields = epoch_fields(summarise(snapshot_numbers(snapshot).cpu()), snapshot.exact)
     _refuse_zero_credit(snapshot)
     hidden = fields["hidden"].median
     for block, size in (sums_before_normalisers(snapshot) if subject.normalised else {}).items():

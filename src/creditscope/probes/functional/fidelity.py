@@ -7,6 +7,9 @@ from torch import Tensor
 
 from creditscope.probes.functional.cosine import units
 
+# A reference whose φ is smaller is not usable in its dtype.
+FAITHFUL = 0.9999
+
 
 def infidelity(run: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:
     """1 − φ per sample with φ = cos(g in the run's dtype, g in float64), and where g vanished in the run's dtype.

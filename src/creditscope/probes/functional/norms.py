@@ -54,6 +54,18 @@ def norm_stats(norms: Tensor) -> NormStats:
     return NormStats(*(torch.where(broken, math.nan, value) for value in (*values, *ends)))
 
 
+def median_defined(values: Tensor) -> Tensor:
+    """Median over the last axis of the values that are not NaN; NaN where there is none.
+
+    Args:
+        values: Shape (..., n), n ≥ 1.
+    """
+    ordered = values.sort(dim=-1).values  # NaN sorts last
+    last = (~ordered.isnan()).sum(-1, keepdim=True) - 1
+    lower, upper = (ordered.gather(-1, rank.clamp(min=0)) for rank in (last // 2, (last + 1) // 2))
+    return torch.where(lower == upper, lower, (lower + upper) / 2).squeeze(-1)
+
+
 @lru_cache(maxsize=64)
 def median_rank(n: int) -> int:
     """Zero-based rank k such that [x_(k), x_(n−1−k)] covers the median with at least 95 %, or 0 if none does.
