@@ -60,6 +60,7 @@ def test_the_header_says_what_a_resume_and_a_reader_need(logs):
         assert header.fleet == company
         assert (header.path, header.threads) == ("stacked", torch.get_num_threads())
         assert header.blocks == ["blocks.0", "blocks.1", "blocks.2"]
+        assert (header.partition, header.provenance["off_in_probes"]) == ("model", "nothing")
         assert header.parameters == sum(p[0].numel() for p in fleet.params.values())
         assert header.provenance["device"] == "cpu"
         assert header.spec.injection

@@ -289,3 +289,27 @@ def test_audits_of_several_seeds_are_judged_as_one_cell():
     audit = cs.audit(logs)
     assert audit.claims[0].cell.seeds == (1, 2, 3)
     assert outcome(audit, "depth").details["estimator"] == "paired"
+
+
+def test_where_classes_are_unequal_the_log_holds_each_samples_class_and_the_balanced_accuracy():
+    x, _ = samples(60)
+    y = torch.tensor([0] * 40 + [1] * 14 + [3] * 6)
+    model = train(Net(), x, y)
+    log = run_of(cs.audit_model(model, loader=(x, y), **FAST))
+    right = np.unpackbits(np.frombuffer(bytes.fromhex(log.end.correct), dtype=np.uint8))[:60]
+    assert right.tolist() == (model.eval()(x).argmax(1) == y).int().tolist()
+    assert np.frombuffer(bytes.fromhex(log.end.labels), dtype=">u2").tolist() == y.tolist()
+    wanted = np.mean([right[:40].mean(), right[40:54].mean(), right[54:].mean()])
+    assert log.last.balanced_accuracy == pytest.approx(wanted, abs=1e-12)
+    assert log.last.test_accuracy == pytest.approx(right.mean(), abs=1e-12)
+
+
+def test_equal_classes_need_no_labels():
+    x, _ = samples(40)
+    assert run_of(cs.audit_model(Net(), loader=(x, torch.arange(40) % 4), **FAST)).end.labels is None
+
+
+def test_who_chose_the_blocks_is_logged():
+    found = run_of(cs.audit_model(Net(), loader=samples(), **FAST))
+    given = run_of(cs.audit_model(Net(), loader=samples(), blocks=["blocks.0", "blocks.2"], **FAST))
+    assert (found.header.partition, given.header.partition) == ("found", "given")

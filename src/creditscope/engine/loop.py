@@ -18,11 +18,13 @@ from creditscope.engine.fleet import Fleet
 from creditscope.engine.state import FleetObservation, Scores
 from creditscope.engine.step import precision, schedule_factor
 from creditscope.errors import BadFile, BadInput
+from creditscope.models import MODELS
 from creditscope.probes.expensive import measure_expensive
 from creditscope.probes.per_epoch import epoch_fields
 from creditscope.probes.precision import OFF, switched_off
 from creditscope.probes.schedule import expensive_epochs, is_expensive
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RuleCard, RunLog, RunSpec
+from creditscope.records.images import image_fields
 from creditscope.records.provenance import now, provenance
 
 CHECKPOINT_SECONDS = 30.0
@@ -264,7 +266,6 @@ class FleetLoop:
         return self.on_row(self.headers[run], row)
 
     def _finish(self, run: int, status: Any, epoch: int, reason: str | None, row: EpochRow, correct: Tensor) -> None:
-        bits = np.packbits(correct.cpu().numpy())
         data = self.fleet.data
         self._write(
             run,
@@ -273,10 +274,8 @@ class FleetLoop:
                 epoch=epoch,
                 reason=reason,
                 test_accuracy=row.test_accuracy,
-                correct=bits.tobytes().hex(),
-                n_test=len(correct),
-                labels=data.y_test.cpu().numpy().astype(">u2").tobytes().hex() if data.spec.unequal else None,
                 time_total=time.monotonic() - self.began,
+                **image_fields(correct.cpu().numpy(), data.y_test.cpu().numpy(), data.spec.unequal),
             ),
         )
         self.active.discard(run)
@@ -296,6 +295,7 @@ class FleetLoop:
             rule=rule.card,
             exact=list(group.exact),
             blocks=list(fleet.task.blocks.names),
+            partition="model" if spec.model in MODELS.names() else "found",
             parameters=sum(p[run].numel() for p in fleet.params.values()),
             fleet=[other.run_id for other in fleet.specs],
             path=fleet.path,

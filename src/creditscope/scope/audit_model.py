@@ -15,6 +15,7 @@ from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.measure import (
+    accuracy_fields,
     correct_fields,
     epoch_row,
     expensive_row,
@@ -130,11 +131,11 @@ def model_log(
         if expensive:
             require_true_reference(snapshot, observed)
         correct = subject.correct(snapshot)
-        accuracy = None if correct is None else float(correct.double().mean())
+        accuracy = accuracy_fields(subject, correct)
         loss = float(snapshot.observation.loss.double().mean())
-        row = epoch_row(subject, observed, start, epoch, test_accuracy=accuracy, test_loss=loss)
+        row = epoch_row(subject, observed, start, epoch, test_loss=loss, **accuracy)
         probes = (expensive_row(subject, snapshot, redraws, directions, keep_draws=True),) if expensive else ()
-    end = EndRow(status="finished", epoch=epoch, test_accuracy=accuracy, **correct_fields(correct))
+    end = EndRow(status="finished", epoch=epoch, test_accuracy=row.test_accuracy, **correct_fields(subject, correct))
     bypassed = [why for row in probes for part, why in row.not_measured.items() if part == "rho" and "by-passes" in why]
     notes = [
         *observed.notes,

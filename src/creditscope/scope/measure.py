@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from creditscope.probes.precision import OFF
 from creditscope.probes.probe import float64_copy
 from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
+from creditscope.records.images import image_fields
 from creditscope.records.provenance import now, provenance
 from creditscope.scope.credit import BackwardCredit
 from creditscope.scope.growth import per_element, sums_before_normalisers
@@ -92,6 +92,7 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
         spec=spec,
         exact=exact,
         blocks=list(subject.names),
+        partition="found" if subject.found else "given",
         parameters=sum(p.numel() for p in subject.model.parameters()),
         threads=torch.get_num_threads(),
         provenance=provenance(device.type, torch.cuda.get_device_name() if device.type == "cuda" else None)
@@ -172,15 +173,33 @@ def epoch_row(subject: Subject, observed: ModelObservation, init: Params | None,
     return EpochRow(epoch=epoch, movement=moved, **observed.fields, **given)
 
 
-def correct_fields(correct: Tensor | None) -> dict[str, Any]:
-    """What an end row says of single samples: packed bits of which were right.
+def accuracy_fields(subject: Subject, correct: Tensor | None) -> dict[str, float]:
+    """What an epoch row says of accuracy, also balanced: the mean over classes of the accuracy on each.
 
     Args:
+        subject: The model.
         correct: Per-sample correctness; None where the targets are no labels.
     """
     if correct is None:
         return {}
-    return {"correct": np.packbits(correct.cpu().numpy()).tobytes().hex(), "n_test": len(correct)}
+    right, labels = correct.cpu().double(), subject.data.test.y.cpu()
+    if int(labels.min()) < 0:  # a mark of no class: it cannot be balanced
+        return {"test_accuracy": float(right.mean())}
+    sizes = torch.bincount(labels)
+    per_class = torch.bincount(labels, weights=right)[sizes > 0] / sizes[sizes > 0]
+    return {"test_accuracy": float(right.mean()), "balanced_accuracy": float(per_class.mean())}
+
+
+def correct_fields(subject: Subject, correct: Tensor | None) -> dict[str, Any]:
+    """What an end row says of single samples: which were right, and their classes where these differ in size.
+
+    Args:
+        subject: The model.
+        correct: Per-sample correctness; None where the targets are no labels.
+    """
+    if correct is None:
+        return {}
+    return image_fields(correct.cpu().numpy(), subject.data.test.y.cpu().numpy(), subject.data.spec.unequal)
 
 
 def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> None:

@@ -23,6 +23,7 @@ from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.measure import (
+    accuracy_fields,
     correct_fields,
     epoch_row,
     expensive_row,
@@ -274,7 +275,7 @@ class Scope:
                 reason=reason,
                 test_accuracy=last,
                 time_total=total,
-                **correct_fields(self._correct),
+                **correct_fields(self._subject, self._correct),
             )
         )
 
@@ -311,8 +312,7 @@ class Scope:
             given = dict(self._given)
             # An accuracy of the user's own is on samples that are not known here: no sample's correctness goes with it.
             self._correct = subject.correct(snapshot) if given.get("test_accuracy") is None else None
-            if self._correct is not None:
-                given["test_accuracy"] = float(self._correct.double().mean())
+            given |= accuracy_fields(subject, self._correct)
             loss = float(snapshot.observation.loss.double().mean())
             row = epoch_row(subject, observed, self._init, self._epoch, step=self._step, test_loss=loss, **given)
             self._spend("per-epoch", began)
