@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from cases import by_hand
+from cases import by_hand, mlp_by_hand
 
 from creditscope.data import Dataset, synthetic
 from creditscope.data.dataset import Splits, make_dataset
@@ -14,6 +14,7 @@ from creditscope.engine.start import default_model
 from creditscope.execution.context import Quiet, TrainContext
 from creditscope.execution.in_process import InProcess
 from creditscope.execution.job import FleetJob
+from creditscope.models.mlp import MLP
 from creditscope.models.resmlp import ResMLP
 from creditscope.records import OptimiserSpec, ProbeSpec, RunSpec, engine_spec
 from creditscope.rules.build import given_rules
@@ -106,12 +107,13 @@ def initial(run: RunSpec, data: Dataset) -> dict[str, torch.Tensor]:
     """The run's parameters before training, from its seed alone."""
     with torch.random.fork_rng():
         torch.manual_seed(seeded_generator(run.seed, "init").initial_seed())
-        model = ResMLP(data.spec.shape, data.classes, run.width, run.depth, run.terminal_ln)
+        kind = {"resmlp": ResMLP, "mlp": MLP}[run.model]
+        model = kind(data.spec.shape, data.classes, run.width, run.depth, run.terminal_ln, **(run.architecture or {}))
     return {name: p.detach().to(getattr(torch, run.dtype)) for name, p in model.named_parameters()}
 
 
 def trains(name: str, run: RunSpec) -> bool:
-    """Whether a parameter of a ResMLP trains, from its name."""
+    """Whether a parameter of a ResMLP or an MLP trains, from its name."""
     if name.startswith("blocks."):
         wanted = run.depth if run.train_last == "all" else run.train_last
         return int(name.split(".")[1]) >= run.depth - wanted
@@ -123,19 +125,11 @@ def rule_name(run: RunSpec) -> str:
 
 
 def alone(run: RunSpec, data: Dataset, feedback: dict[str, torch.Tensor], epochs: int = EPOCHS):
-    """Train one run by a plain loop: (parameters, mean loss of each epoch)."""
+    """Train one run, of a ResMLP or an MLP, by a plain loop: (parameters, mean loss of each epoch)."""
     params = initial(run, data)
     matrices = {name: b.double().numpy() for name, b in feedback.items()}
     leaves = {name: p for name, p in params.items() if trains(name, run)}
-    optimiser = torch.optim.AdamW(
-        leaves.values(),
-        lr=run.optimiser.lr,
-        betas=run.optimiser.betas,
-        eps=run.optimiser.eps,
-        weight_decay=run.optimiser.weight_decay,
-        foreach=False,
-        fused=False,
-    )
+    optimiser = torchs_own(run.optimiser, list(leaves.values()))
     labels = random_targets(run.seed, len(data.y_train), data.classes) if run.targets == "random" else data.y_train
     losses = []
     for epoch in range(1, epochs + 1):
@@ -146,16 +140,28 @@ def alone(run: RunSpec, data: Dataset, feedback: dict[str, torch.Tensor], epochs
         for step, index in enumerate(order):
             x, y = inputs(run, data, epoch, step, index), labels[index].numpy()
             now = {name: p.double().numpy() for name, p in params.items()}
-            grads, _, logits = by_hand.backward(
-                rule_name(run), now, matrices, x, y, run.penalty, terminal_ln=run.terminal_ln
+            written = (mlp_by_hand if run.model == "mlp" else by_hand).backward
+            grads, _, logits = written(
+                rule_name(run), now, matrices, x, y, run.penalty, run.terminal_ln, **(run.architecture or {})
             )
             top = logits.max(1)
             total += np.mean(np.log(np.exp(logits - top[:, None]).sum(1)) + top - logits[np.arange(len(y)), y])
             for name, p in leaves.items():
                 p.grad = torch.from_numpy(grads[name]).to(p)
+            if run.optimiser.name == "sgd":
+                for p in leaves.values():
+                    p.mul_(1 - run.optimiser.lr * factor * run.optimiser.weight_decay)
             optimiser.step()
         losses.append(total / len(order))
     return params, losses
+
+
+def torchs_own(told: OptimiserSpec, leaves: list[torch.Tensor]) -> torch.optim.Optimizer:
+    """torch's optimiser on one run; the decay of SGD is left to the caller, as torch's would enter the momentum."""
+    if told.name == "sgd":
+        return torch.optim.SGD(leaves, lr=told.lr, momentum=told.momentum, foreach=False)
+    constants = {"betas": told.betas, "eps": told.eps, "weight_decay": told.weight_decay}
+    return torch.optim.AdamW(leaves, lr=told.lr, foreach=False, fused=False, **constants)
 
 
 def inputs(run: RunSpec, data: Dataset, epoch: int, step: int, index: torch.Tensor) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The fleet against a plain loop over one run at a time, whose gradients are written out by hand."""
 
 import gc
+import math
 import weakref
 
 import pytest
@@ -11,7 +12,7 @@ from cases.fleets import METHODS, features, images, spec
 from creditscope.data.order import epoch_order, seeded_generator
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.traced import Traced
-from creditscope.records import parse_method
+from creditscope.records import OptimiserSpec, parse_method
 
 # Twenty steps of AdamW in float64: only the order of sums differs.
 EXACT = 1e-9
@@ -62,6 +63,25 @@ def test_variants_as_a_plain_loop_takes_them(method, changes):
     made, _ = fleets.trained([run])
     params, _ = fleets.alone(run, features(), made.state_of(0))
     assert max(distance(made.params[name][0], p) for name, p in params.items()) < EXACT
+
+
+def test_sgd_with_momentum_as_a_plain_loop_takes_it():
+    """Movement and the last step are net of decay, and a fleet of SGD keeps one moment."""
+    told = OptimiserSpec(name="sgd", lr=0.05, momentum=0.8, weight_decay=0.1)
+    runs = [spec(method, optimiser=told) for method in ("bp", "fa", "dfa-rms@last2")]
+    made, _ = fleets.trained(runs)
+    for run, one in enumerate(made.specs):
+        params, _ = fleets.alone(one, features(), made.state_of(run))
+        assert max(distance(made.params[name][run], p) for name, p in params.items()) < EXACT
+    assert made.state.second == {}
+    before = {name: p.clone() for name, p in made.params.items()}
+    made.begin_epoch(4)
+    made.step()
+    lr = 0.05 * 0.5 * (1 + math.cos(math.pi * 3 / 4))
+    update = made.snapshot(0, 4).update
+    for name in update:
+        decayed = before[name][0] * (1 - lr * 0.1)
+        torch.testing.assert_close(update[name], made.params[name][0] - decayed, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("augment", ["none", "crop4+flip"])

@@ -20,7 +20,7 @@ from creditscope.engine.step import schedule_factor
 from creditscope.errors import BadFile, CannotWrite
 from creditscope.execution.context import Quiet
 from creditscope.probes.functional.movement import movements
-from creditscope.records import DataSpec, ProbeSpec, RunLog
+from creditscope.records import DataSpec, OptimiserSpec, ProbeSpec, RunLog
 
 
 def loop(folder, specs, on_row=lambda header, row: None, resume=False):
@@ -270,6 +270,20 @@ def test_interrupted_while_an_epoch_is_written_down_and_resumed_gives_the_same_l
         loop(tmp_path, RUNS, on_row)
     loop(tmp_path, RUNS, resume=True)
     assert all_lines(tmp_path) == whole
+
+
+def test_sgd_resumes_with_its_momentum(tmp_path):
+    told = OptimiserSpec(name="sgd", lr=0.05, momentum=0.8)
+    runs = [spec(method, optimiser=told, probe=FEW) for method in ("bp", "dfa")]
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    loop(tmp_path / "whole", runs)
+    interrupt(tmp_path / "parts", 12, runs)
+    tensors, _ = read_checkpoint(tmp_path / "parts" / f"{runs[0].run_id}.safetensors")
+    assert any(bool(t.any()) for name, t in tensors.items() if name.startswith("first/"))
+    assert not any(name.startswith("second/") for name in tensors)
+    loop(tmp_path / "parts", runs, resume=True)
+    assert all_lines(tmp_path / "parts", runs) == all_lines(tmp_path / "whole", runs)
 
 
 def test_rows_past_the_checkpoint_are_cut(tmp_path, whole, monkeypatch):

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from creditscope.errors import BadInput
-from creditscope.models import MODELS, build_model
+from creditscope.models import MODELS, build_model, full_options, options_of
+from creditscope.models.mlp import MLP
 from creditscope.models.resmlp import ResMLP
 from creditscope.models.vit_mini import ViTMini
 
 
-@pytest.mark.parametrize(("name", "kind"), [("resmlp", ResMLP), ("vit-mini", ViTMini)])
+@pytest.mark.parametrize(("name", "kind"), [("resmlp", ResMLP), ("mlp", MLP), ("vit-mini", ViTMini)])
 @pytest.mark.parametrize("terminal_ln", [True, False])
 def test_models_by_name(name, kind, terminal_ln):
     model = build_model(name, (1, 8, 8), 3, width=8, depth=2, terminal_ln=terminal_ln)
@@ -20,7 +21,7 @@ def test_models_by_name(name, kind, terminal_ln):
 
 
 def test_every_model_has_a_name():
-    assert set(MODELS.names()) == {"resmlp", "vit-mini"}
+    assert set(MODELS.names()) == {"resmlp", "mlp", "vit-mini"}
 
 
 REFUSED = {
@@ -48,4 +49,26 @@ def test_refused_models(given, message):
     name, shape, width = given
     with pytest.raises(BadInput) as caught:
         build_model(name, shape, 10, width=width, depth=2, terminal_ln=True)
+    assert str(caught.value) == message
+
+
+def test_options_are_what_a_model_is_told_besides_its_shape():
+    assert options_of("resmlp") == {}
+    assert options_of("mlp") == {"activation": "relu"}
+    assert options_of("vit-mini") == {"patch": 4, "heads": 4, "ratio": 2}
+    assert full_options("vit-mini", {"patch": "8", "heads": "4"}) == {"patch": 8}
+    model = build_model("vit-mini", (1, 8, 8), 3, width=8, depth=1, terminal_ln=True, options={"patch": "8"})
+    assert model.position.shape == (1, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": "many"}, "model.heads: wanted a whole number, got 'many'"),
+        ({"haeds": "2"}, "changes['model.haeds']: vit-mini has no such option; did you mean 'heads'?"),
+    ],
+)
+def test_refused_options(options, message):
+    with pytest.raises(BadInput) as caught:
+        full_options("vit-mini", options)
     assert str(caught.value) == message

@@ -12,6 +12,7 @@ from creditscope.records import DataSpec, FeedbackSpec, OptimiserSpec, ProbeSpec
 CHANGES = {
     "options": {"decay": 0.5},
     "fixed_feedback": True,
+    "architecture": {"activation": "tanh"},
     "model": "vit-mini",
     "width": 16,
     "depth": 5,
@@ -214,3 +215,26 @@ def test_data_specs_keep_only_a_name_when_nothing_else_is_known():
 )
 def test_classes_are_unequal_when_their_sizes_differ_by_more_than_ten_percent(counts, unequal):
     assert DataSpec(name="any", class_counts=counts).unequal is unequal
+
+
+def test_a_model_is_named_with_its_options():
+    assert spec().model_text == "resmlp"
+    assert RunSpec(rule="x", origin="import").model_text is None
+    told = spec(model="m", architecture={"heads": 2, "activation": "tanh", "tied": True})
+    assert told.model_text == "m(activation=tanh, heads=2, tied=true)"
+
+
+def test_each_optimiser_has_its_own_constants():
+    assert set(OptimiserSpec().model_dump()) == {"name", "lr", "weight_decay", "betas", "eps"}
+    told = OptimiserSpec(name="sgd", lr=0.1)
+    assert told.model_dump() == {"name": "sgd", "lr": 0.1, "weight_decay": 0.01, "momentum": 0.9}
+    assert OptimiserSpec.model_validate(told.model_dump()) == told
+    assert spec(optimiser=told).stack_key != spec(optimiser=told.model_copy(update={"momentum": 0.5})).stack_key
+    for constants, message in (
+        ({"momentum": 0.9}, "adamw has no momentum; leave it out, or choose another optimiser"),
+        ({"name": "sgd", "eps": 1e-6}, "sgd has no eps"),
+        ({"name": "sgd", "momentum": None}, "sgd wants a momentum, 0 for none"),
+        ({"name": "sgd", "momentum": 1}, "less than 1"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            OptimiserSpec(**constants)

@@ -143,7 +143,7 @@ def plan_text(fleets: Sequence[Sequence[RunSpec]]) -> str:
         spec = fleet[0]
         methods = ", ".join(dict.fromkeys(member.method for member in fleet))
         bare = ", no terminal LN" if spec.terminal_ln is False else ""
-        model = f"{spec.model} d={spec.width} L={spec.depth}{bare}"
+        model = f"{spec.model_text} d={spec.width} L={spec.depth}{bare}"
         data = spec.data.name if spec.data else "?"
         rows.append((str(number), model, data, str(spec.epochs), str(_steps(spec)), str(len(fleet)), methods))
     table = Table(("fleet", "model", "data", "epochs", "steps", "runs", "methods"), tuple(rows))

@@ -26,7 +26,7 @@ from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order, one_answer
 from creditscope.engine.movement import FleetMovement
 from creditscope.engine.noise import FleetNoise, one_draw
-from creditscope.engine.optim import FleetAdamW, Stack, last_update
+from creditscope.engine.optim import OPTIMISERS, Stack
 from creditscope.engine.scores import scores_of
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
 from creditscope.engine.state import FleetObservation, Scores, State
@@ -97,7 +97,7 @@ class Fleet:
         self.groups = tuple(build_groups(self.specs, self.task, self.params, self.trained, self.rules))
         assert self.spec.optimiser is not None
         segments = build_segments(self.groups, self.specs, self.trained)
-        self.optimiser = FleetAdamW(self.params, segments, self.spec.optimiser)
+        self.optimiser = OPTIMISERS[self.spec.optimiser.name](self.params, segments, self.spec.optimiser)
         self.loss_sum = torch.zeros(len(self.specs), device=device, dtype=torch.float64)
         matrices = weight_matrices(self.task.blocks, self.parts)
         self._movement = FleetMovement(self.params, self.init, self.groups, matrices, self.trained)
@@ -369,8 +369,9 @@ class Fleet:
         assert spec.optimiser is not None
         lr = spec.optimiser.lr * schedule_factor(spec.schedule or "constant", epoch, spec.epochs or epoch)
         steps = float(state.steps)
+        moments = [stack for stack in (state.first, state.second) if stack]
         return {
-            name: last_update(state.first[name][run], state.second[name][run], steps, lr, spec.optimiser)
+            name: self.optimiser.last_update([stack[name][run] for stack in moments], steps, lr)
             for name in self.trained[run]
         }
 

@@ -20,6 +20,7 @@ from creditscope.probes.epoch_cosines import SAMPLES
 from creditscope.probes.per_epoch import EpochNumbers, epoch_numbers, summarise
 from creditscope.probes.perturbation import ENTRIES
 from creditscope.probes.probe import planned_for
+from creditscope.records.method import Option
 
 _META = torch.device("meta")
 
@@ -37,6 +38,7 @@ class Shapes:
         terminal_ln: Whether a LayerNorm stands before the head.
         view: How a state becomes one vector a sample.
         dtype: Of the parameters.
+        options: Options of the model that differ from their defaults.
     """
 
     model: str
@@ -47,6 +49,7 @@ class Shapes:
     terminal_ln: bool
     view: str
     dtype: torch.dtype
+    options: tuple[tuple[str, Option], ...] = ()
 
 
 class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -209,9 +212,8 @@ def _tallied(work: Callable[[], object]) -> int:
 @lru_cache(maxsize=16)
 def _task(shapes: Shapes, device: torch.device = _META) -> Task:
     with device, torch.random.fork_rng(devices=[]):
-        model = build_model(
-            shapes.model, shapes.input, shapes.classes, shapes.width, shapes.depth, shapes.terminal_ln
-        ).to(shapes.dtype)
+        size = (shapes.width, shapes.depth, shapes.terminal_ln, dict(shapes.options))
+        model = build_model(shapes.model, shapes.input, shapes.classes, *size).to(shapes.dtype)
     blocks, buffers = Blocks.of(model), dict(model.named_buffers())
     few = torch.zeros(2, *shapes.input, dtype=shapes.dtype, device=device)
     with torch.no_grad():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from creditscope.blocks import CreditRule, RuleState, Task
 from creditscope.data.order import seeded_generator
-from creditscope.engine.optim import Segment, Stack
+from creditscope.engine.optim import Segment, Stack, moments_of
 from creditscope.errors import BadInput
 from creditscope.records import RunSpec
 from creditscope.rules.build import Given, rule_of
@@ -33,7 +33,7 @@ class Group:
         state: The rule's state, stacked over the group's runs; training changes it in place.
         initial: The same before training; the state itself where nothing of it learns.
         first: First moments of the entries that the optimiser trains.
-        second: Second moments of them.
+        second: Second moments of them, where the optimiser has such.
         numbers: The rule's float options and λ (``penalty``), one entry a run each.
         noise: Shapes of the random numbers that one run wants for a step.
         exact: Per state, whether the credit is exact by construction.
@@ -112,6 +112,7 @@ def build_groups(
         given: Rules that the user passed.
     """
     like = next(iter(params.values()))
+    two = specs[0].optimiser is None or moments_of(specs[0].optimiser) == 2
     start = 0
     entries = (specs[0].batch or 1) * max(math.prod(shape) for shape in task.shapes)
     apart = like.device.type == "cpu" or entries > LARGE
@@ -147,7 +148,7 @@ def build_groups(
             state=state,
             initial={name: t.clone() for name, t in state.items()} if rules[0].learns else state,
             first={name: torch.zeros_like(t) for name, t in learning.items()},
-            second={name: torch.zeros_like(t) for name, t in learning.items()},
+            second={name: torch.zeros_like(t) for name, t in learning.items()} if two else {},
             numbers=_numbers(runs, rules, like),
             noise=noise,
             exact=tuple(one_answer(rules, "exact", lambda rule: rule.exact(task.blocks.depth))),
@@ -231,7 +232,7 @@ def build_segments(
             state = {name: t[0] for name, t in group.state.items()}
             names = _trained_state(group.rule, state, trained[start])
             own, first, second = (
-                {name: stack[name][here] for name in sorted(names)}
+                {name: stack[name][here] for name in sorted(names) if name in stack}
                 for stack in (group.state, group.first, group.second)
             )
             yield Segment(start, stop, lr, trained[start], own, first, second)

@@ -19,15 +19,16 @@ from creditscope.engine.footprint import (
     state_size,
     step_peak,
 )
+from creditscope.engine.optim import moments_of
 from creditscope.engine.scores import EVAL_CHUNK
 from creditscope.engine.step import dtype_of
 from creditscope.records import RunSpec
 from creditscope.rules.build import Given, rule_of
 
-# Copies of every parameter that a fleet keeps: the parameters, their start and both moments.
-KEPT = 4
-# What an epoch boundary, and the undoing of a recording's warm-ups, copy: the parameters and both moments.
-COPIED = 3
+# Copies of every parameter that a fleet keeps besides the moments: the parameters and their start.
+KEPT = 2
+# What an epoch boundary, and the undoing of a recording's warm-ups, copy besides the moments: the parameters.
+COPIED = 1
 # For a weight matrix, movement holds the matrix, its start and two products, in float64.
 MOVEMENT_BYTES = 4 * 8
 # Per test image of a run: its loss as it comes and joined, and whether it was right, as bits and as a number.
@@ -75,14 +76,16 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | N
     score = chunk * image + forward_peak(shapes, chunk, runs) + runs * tested * SCORE_BYTES
     moved = runs * MOVEMENT_BYTES * max(size for name, size in sizes.items() if "blocks." in name)
     # The module whose forward pass all runs share has parameters too.
-    kept = one + KEPT * state + feedback + _data_bytes(fleet, device) + COPIED * state
+    moments = moments_of(spec.optimiser) if spec.optimiser is not None else 2
+    copied = (COPIED + moments) * state
+    kept = one + (KEPT + moments) * state + feedback + _data_bytes(fleet, device) + copied
     if device == "cuda":
         recorded = _batches(fleet, shapes) + sum(steps) + probed * image + sum(observing) + score + moved
-        return kept + COPIED * state + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
+        return kept + copied + recorded + WORKSPACE * (3 + len(groups)) + RECORDINGS
     probing = max(_expensive(spec, rule, shapes, probed, observed) for rule in groups)
     step = _batches(fleet, shapes) + max(steps)
     # While an epoch is measured the state before it and that after it are kept.
-    return kept + max(step, COPIED * state + max(probed * image + max(observing), score, moved, probing))
+    return kept + max(step, copied + max(probed * image + max(observing), score, moved, probing))
 
 
 def free_bytes(device: torch.device) -> int:
@@ -143,6 +146,7 @@ def _shapes(spec: RunSpec) -> Shapes:
         terminal_ln=spec.terminal_ln is not False,
         view=spec.view or "flat",
         dtype=dtype_of(spec),
+        options=tuple(sorted((spec.architecture or {}).items())),
     )
 
 

@@ -1,6 +1,7 @@
-"""AdamW over stacked runs: one fused call for the whole fleet, with a learning rate per segment of runs."""
+"""Optimisers over stacked runs: a few calls for the whole fleet, with a learning rate per segment of runs."""
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ class Segment:
         trained: Names of the parameters that train.
         state: Entries of the rule's state that train with them, of these runs alone.
         state_first: Their first moments.
-        state_second: Their second moments.
+        state_second: Their second moments, where the optimiser has such.
     """
 
     start: int
@@ -37,13 +38,13 @@ class Segment:
 
 
 class _Part(NamedTuple):
-    """What one segment passes to AdamW, each list in the order of ``names``; the tensors are views of the stack.
+    """What one segment passes to a step, each list in the order of ``names``; the tensors are views of the stack.
 
     Args:
         names: Names of the parameters that train.
         params: The parameters.
         first: First moments.
-        second: Second moments.
+        second: Second moments, where the optimiser has such.
         steps: How many steps each has done.
         lr: The learning rate now.
     """
@@ -56,11 +57,11 @@ class _Part(NamedTuple):
     lr: Tensor
 
 
-class FleetAdamW:
-    """torch's fused AdamW on views of the stacked parameters.
+class FleetOptimiser(ABC):
+    """An optimiser over views of the stacked parameters.
 
-    AdamW is elementwise, so a stack of runs is one large tensor to it. What does not train is not passed to
-    it: no update, no decay, no memory traffic.
+    It is elementwise, so a stack of runs is one large tensor to it. What does not train is not passed to it: no
+    update, no decay, no memory traffic.
 
     Args:
         params: Stacked parameters, first axis runs; updated in place.
@@ -70,7 +71,8 @@ class FleetAdamW:
 
     def __init__(self, params: Stack, segments: Iterable[Segment], spec: OptimiserSpec) -> None:
         self.first: Stack = {name: torch.zeros_like(p) for name, p in params.items()}
-        self.second: Stack = {name: torch.zeros_like(p) for name, p in params.items()}
+        kept = params if moments_of(spec) == 2 else {}
+        self.second: Stack = {name: torch.zeros_like(p) for name, p in kept.items()}
         self.spec = spec
         self.segments = tuple(segments)
         self._parts = [self._part(params, segment) for segment in self.segments]
@@ -81,7 +83,7 @@ class FleetAdamW:
         # The fused kernel reads its learning rate as float32 on CUDA; elsewhere it is not rounded.
         exact = torch.float32 if device.type == "cuda" else torch.float64
         own, first, second = (
-            [*(stack[name][segment.start : segment.stop] for name in names), *state.values()]
+            [*(stack[name][segment.start : segment.stop] for name in names if name in stack), *state.values()]
             for stack, state in (
                 (params, segment.state),
                 (self.first, segment.state_first),
@@ -91,6 +93,25 @@ class FleetAdamW:
         names += segment.state
         steps = [torch.zeros((), device=device) for _ in names]
         return _Part(names, own, first, second, steps, torch.tensor(segment.lr, dtype=exact, device=device))
+
+    @abstractmethod
+    def _take(self, part: _Part, grads: list[Tensor]) -> None:
+        """One step of a segment, in place.
+
+        Args:
+            part: Its tensors.
+            grads: In the order of its names.
+        """
+
+    @abstractmethod
+    def last_update(self, moments: Sequence[Tensor], steps: float, lr: float) -> Tensor:
+        """The last step of a parameter net of decay.
+
+        Args:
+            moments: Its moments after that step, the first and, where there is one, the second.
+            steps: Steps done.
+            lr: Learning rate that was in force.
+        """
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -123,44 +144,71 @@ class FleetAdamW:
         Args:
             grads: By (name of a parameter or trained entry, first run of the segment), stacked over its runs.
         """
-        beta1, beta2 = self.spec.betas
         for segment, part in zip(self.segments, self._parts, strict=True):
             if (part.names[0], segment.start) not in grads:
                 continue
-            adamw(
-                part.params,
-                [_laid_like(p, grads[name, segment.start]) for name, p in zip(part.names, part.params, strict=True)],
-                part.first,
-                part.second,
-                [],
-                part.steps,
-                fused=True,
-                capturable=part.lr.is_cuda,
-                amsgrad=False,
-                beta1=beta1,
-                beta2=beta2,
-                lr=part.lr,
-                weight_decay=self.spec.weight_decay,
-                eps=self.spec.eps,
-                maximize=False,
-            )
+            pairs = zip(part.names, part.params, strict=True)
+            self._take(part, [_laid_like(p, grads[name, segment.start]) for name, p in pairs])
 
 
-def last_update(first: Tensor, second: Tensor, steps: float, lr: float, spec: OptimiserSpec) -> Tensor:
-    """The last step of a parameter net of decay: −lr·m̂/(√v̂ + ε).
+class FleetAdamW(FleetOptimiser):
+    """torch's fused AdamW."""
 
-    Args:
-        first: First moments after it.
-        second: Second moments.
-        steps: Steps done.
-        lr: Learning rate that was in force.
-        spec: The constants.
+    def _take(self, part: _Part, grads: list[Tensor]) -> None:
+        beta1, beta2 = self.spec.betas
+        adamw(
+            part.params,
+            grads,
+            part.first,
+            part.second,
+            [],
+            part.steps,
+            fused=True,
+            capturable=part.lr.is_cuda,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=part.lr,
+            weight_decay=self.spec.weight_decay,
+            eps=self.spec.eps,
+            maximize=False,
+        )
+
+    def last_update(self, moments: Sequence[Tensor], steps: float, lr: float) -> Tensor:
+        """−lr·m̂/(√v̂ + ε)."""
+        (first, second), (beta1, beta2) = moments, self.spec.betas
+        mean: Tensor = first / (1 - beta1**steps)
+        square: Tensor = second / (1 - beta2**steps)
+        step: Tensor = mean / (square.sqrt() + self.spec.eps) * -lr
+        return step
+
+
+class FleetSGD(FleetOptimiser):
+    """SGD with momentum and decoupled decay: m ← μ·m + g, θ ← (1 − ηλ)·θ − η·m.
+
+    The decay stays out of the momentum, as in AdamW; without momentum that is torch's SGD with its decay.
     """
-    beta1, beta2 = spec.betas
-    mean: Tensor = first / (1 - beta1**steps)
-    square: Tensor = second / (1 - beta2**steps)
-    step: Tensor = mean / (square.sqrt() + spec.eps) * -lr
-    return step
+
+    def _take(self, part: _Part, grads: list[Tensor]) -> None:
+        torch._foreach_mul_(part.first, self.spec.momentum or 0.0)
+        torch._foreach_add_(part.first, grads)
+        torch._foreach_mul_(part.params, 1 - part.lr * self.spec.weight_decay)
+        # One factor for each parameter: a scaled copy of the moments would take as much memory as they do.
+        torch._foreach_addcmul_(part.params, part.first, [-part.lr] * len(part.params))
+        torch._foreach_add_(part.steps, 1)
+
+    def last_update(self, moments: Sequence[Tensor], steps: float, lr: float) -> Tensor:
+        """−lr·m."""
+        (first,) = moments
+        return first * -lr
+
+
+OPTIMISERS: dict[str, type[FleetOptimiser]] = {"adamw": FleetAdamW, "sgd": FleetSGD}
+
+
+def moments_of(spec: OptimiserSpec) -> int:
+    """How many moments an optimiser keeps of each parameter."""
+    return 1 if spec.name == "sgd" else 2
 
 
 def _laid_like(p: Tensor, grad: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Runs at initialisation: each run's model from its own seed, refused where a fleet cannot train it."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -81,8 +82,18 @@ def default_model(spec: RunSpec, data: Dataset) -> nn.Module:
         data: Its data set, which gives the input shape and the number of classes.
     """
     assert data.spec.shape is not None
+    return _built(spec.model or "", spec, data)
+
+
+def _built(model: str | Callable[..., nn.Module], spec: RunSpec, data: Dataset) -> nn.Module:
     return build_model(
-        spec.model or "", data.spec.shape, data.classes, spec.width or 1, spec.depth or 1, spec.terminal_ln is not False
+        model,
+        data.spec.shape or (),
+        data.classes,
+        spec.width or 1,
+        spec.depth or 1,
+        spec.terminal_ln is not False,
+        spec.architecture,
     )
 
 
@@ -97,11 +108,4 @@ def own_model(place: str) -> tuple[str, Factory | None]:
         return place, None
     build = MODELS.find(place)
 
-    def factory(spec: RunSpec, data: Dataset) -> nn.Module:
-        shape, width, depth = data.spec.shape or (), spec.width or 1, spec.depth or 1
-        model: nn.Module = build(
-            shape, data.classes, width=width, depth=depth, terminal_ln=spec.terminal_ln is not False
-        )
-        return model
-
-    return place.replace(":", "."), factory
+    return place.replace(":", "."), partial(_built, build)

@@ -32,7 +32,7 @@ class State(NamedTuple):
     Args:
         params: The parameters.
         first: First moments.
-        second: Second moments.
+        second: Second moments; empty where the optimiser has none.
         buffers: The model's buffers.
         rules: State of the rule, first and second moments of its trained entries, group by group.
         steps: Steps done.

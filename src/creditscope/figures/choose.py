@@ -12,6 +12,7 @@ LIGHT_PENALTY = 1e-4
 
 _AGREE = (
     "model",
+    "architecture",
     "data",
     "depth",
     "width",

@@ -3,8 +3,12 @@
 Importing this package loads none of them: their names are enough to plan by.
 """
 
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from creditscope.errors import BadInput, did_you_mean, setting
+from creditscope.records.method import Option, like_default
 from creditscope.registry import Registry
 
 if TYPE_CHECKING:
@@ -13,22 +17,70 @@ if TYPE_CHECKING:
 MODELS = Registry(
     "model",
     "creditscope.models",
-    {"resmlp": "creditscope.models.resmlp:ResMLP", "vit-mini": "creditscope.models.vit_mini:ViTMini"},
+    {
+        "resmlp": "creditscope.models.resmlp:ResMLP",
+        "mlp": "creditscope.models.mlp:MLP",
+        "vit-mini": "creditscope.models.vit_mini:ViTMini",
+    },
 )
+_COMMON = ("shape", "classes", "width", "depth", "terminal_ln")
 
 
 def build_model(
-    name: str, shape: tuple[int, ...], classes: int, width: int, depth: int, terminal_ln: bool
+    model: str | Callable[..., "nn.Module"],
+    shape: tuple[int, ...],
+    classes: int,
+    width: int,
+    depth: int,
+    terminal_ln: bool,
+    options: Mapping[str, Option] | None = None,
 ) -> "nn.Module":
-    """Build a model by name.
+    """Build a model.
 
     Args:
-        name: One of ``MODELS``.
+        model: One of ``MODELS``, or what is called as they are.
         shape: Shape of one input sample.
         classes: Number of outputs.
         width: Width of the residual stream.
         depth: Number of blocks.
         terminal_ln: Whether a LayerNorm stands before the head.
+        options: What else it is told; the rest is at its default.
     """
-    model: nn.Module = MODELS.find(name)(shape, classes, width=width, depth=depth, terminal_ln=terminal_ln)
-    return model
+    build = MODELS.find(model)
+    given = _typed(model, options or {})
+    made: nn.Module = build(shape, classes, width=width, depth=depth, terminal_ln=terminal_ln, **given)
+    return made
+
+
+def options_of(model: str | Callable[..., "nn.Module"]) -> dict[str, Option]:
+    """What a model can be told besides its shape, with the defaults.
+
+    Args:
+        model: One of ``MODELS``, or what is called as they are.
+    """
+    parameters: dict[str, Any] = {
+        name: p.default for name, p in inspect.signature(MODELS.find(model)).parameters.items() if name not in _COMMON
+    }
+    return {name: value for name, value in parameters.items() if isinstance(value, (bool, int, float, str))}
+
+
+def full_options(model: str, options: Mapping[str, Option]) -> dict[str, Option]:
+    """Options in the types of their defaults, those equal to their defaults left out.
+
+    Args:
+        model: One of ``MODELS``.
+        options: As read.
+    """
+    defaults = options_of(model)
+    return {name: value for name, value in _typed(model, options).items() if value != defaults[name]}
+
+
+def _typed(model: str | Callable[..., "nn.Module"], options: Mapping[str, Option]) -> dict[str, Any]:
+    defaults = options_of(model)
+    for name in options:
+        if name not in defaults:
+            known = did_you_mean(name, defaults) if defaults else "it has none"
+            called = model if isinstance(model, str) else getattr(model, "__name__", "model")
+            why = f"{called} has no such option; {known}"
+            raise BadInput(setting(f"model.{name}"), f": {why}", why=why)
+    return {name: like_default(defaults[name], value, f"model.{name}") for name, value in options.items()}

@@ -23,7 +23,7 @@ LINEAR_BRANCH = 0.01
 _BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None}
 # What makes the task: a control on it may have been trained at another learning rate.
 _TASK = (
-    *("model", "width", "depth", "terminal_ln", "view", "data", "classes", "targets"),
+    *("model", "architecture", "width", "depth", "terminal_ln", "view", "data", "classes", "targets"),
     *("epochs", "batch", "schedule", "augment", "dtype"),
 )
 _MUST_BE_KNOWN = ("model", "data", "epochs", "batch", "optimiser", "schedule")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from creditscope.records.spec import RunSpec
+from creditscope.records.spec import OptimiserSpec, RunSpec
 
 # Runs that differ in one of these are not comparable at a glance, so the label says which is which.
 _COMPARE = ("model", "data", "depth", "width", "terminal_ln", "epochs", "targets")
@@ -63,6 +63,7 @@ def _word(spec: RunSpec, name: str) -> str:
     if value is None:
         return f"{name} unknown"
     texts: dict[str, Callable[[], str]] = {
+        "model": lambda: spec.model_text or "",
         "data": lambda: str(value.name),
         "depth": lambda: f"L = {value}",
         "width": lambda: f"d = {value}",
@@ -70,9 +71,13 @@ def _word(spec: RunSpec, name: str) -> str:
         "targets": lambda: "random targets" if value == "random" else "",
         "origin": lambda: {"engine": "", "watch": "watched", "import": "imported"}[value],
         "batch": lambda: f"batch {value}",
-        "optimiser": lambda: f"lr {value.lr:g}, decay {value.weight_decay:g}",
+        "optimiser": lambda: f"{_momentum(value)}lr {value.lr:g}, decay {value.weight_decay:g}",
         "feedback": lambda: f"feedback {value.dist} {value.scale}",
         "probe": lambda: f"probe {value.n} {value.reduction}",
         "recipe": lambda: ", ".join(value.values()),
     }
     return texts[name]() if name in texts else str(value)
+
+
+def _momentum(optimiser: OptimiserSpec) -> str:
+    return "" if optimiser.momentum is None else f"{optimiser.name} momentum {optimiser.momentum:g}, "

@@ -134,6 +134,31 @@ def literal(text: str) -> Option:
     return text
 
 
+def like_default(default: Option, value: Option, what: str) -> Option:
+    """A value in the type of an option's default.
+
+    Args:
+        default: The default.
+        value: What was given.
+        what: Which option of what, for the message.
+    """
+    wanted = type(default)
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if finite and isinstance(value, wanted) and isinstance(value, bool) == isinstance(default, bool):
+        return value
+    try:
+        if wanted is bool:
+            return {"true": True, "false": False}[str(value).lower()]
+        if not isinstance(value, bool):
+            number = wanted(value)
+            if wanted is str or (math.isfinite(float(number)) and float(number) == float(value)):
+                return number
+    except (KeyError, ValueError, OverflowError):
+        pass
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    raise BadInput(f"{what}: wanted {names[wanted]}, got {value!r}")
+
+
 def _penalty(text: str | None, name: str) -> float:
     if text is None:
         return 0.0

@@ -28,6 +28,7 @@ from creditscope.records.method import (
     Option,
     TrainLast,
     literal,
+    option_text,
     parse_method,
 )
 
@@ -76,15 +77,41 @@ class OptimiserSpec(Frozen):
         name: Which optimiser.
         lr: Learning rate before the schedule.
         weight_decay: Decoupled decay, on all trained parameters.
-        betas: Decay rates of the two moments.
-        eps: Added to the root of the second moment.
+        betas: AdamW: decay rates of the two moments.
+        eps: AdamW: added to the root of the second moment.
+        momentum: SGD: share of the last step that goes on; 0.9 where nothing is said.
     """
 
-    name: Literal["adamw"] = "adamw"
+    name: Literal["adamw", "sgd"] = "adamw"
     lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
+    momentum: float | None = Field(default=None, ge=0, lt=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_momentum(cls, data: Any) -> Any:
+        return {"momentum": 0.9, **data} if isinstance(data, dict) and data.get("name") == "sgd" else data
+
+    @model_validator(mode="after")
+    def _only_its_own_constants(self) -> Self:
+        fields = type(self).model_fields
+        for name in _NOT_OF[self.name]:
+            if getattr(self, name) != fields[name].default:
+                raise ValueError(f"{self.name} has no {name}; leave it out, or choose another optimiser")
+        if self.name == "sgd" and self.momentum is None:
+            raise ValueError("sgd wants a momentum, 0 for none")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _its_own_constants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dump: dict[str, Any] = handler(self)
+        return {key: value for key, value in dump.items() if key not in _NOT_OF[self.name]}
+
+
+# Constants that an optimiser does not have.
+_NOT_OF = {"adamw": ("momentum",), "sgd": ("betas", "eps")}
 
 
 class FeedbackSpec(Frozen):
@@ -126,7 +153,7 @@ class ProbeSpec(Frozen):
 
 
 # Fields that logs of version 1 do not have, and then what else even a run of the engine may lack.
-_LATER = ("recipe", "options", "fixed_feedback")
+_LATER = ("recipe", "options", "fixed_feedback", "architecture")
 _NOT_ALWAYS = ("injection", "feedback", "width", "terminal_ln", "classes", *_LATER)
 
 
@@ -134,7 +161,7 @@ class RunSpec(Frozen):
     """One run. Only ``rule`` and ``origin`` are always known; an imported log may lack the rest (None).
 
     Args:
-        model: ``resmlp``, ``vit-mini``, or the name a user gave a model of their own.
+        model: ``resmlp``, ``mlp``, ``vit-mini``, or the name a user gave a model of their own.
         width: Width d of the residual stream.
         depth: Number of blocks L.
         terminal_ln: Whether a LayerNorm stands between the last state and the head.
@@ -160,6 +187,7 @@ class RunSpec(Frozen):
         injection: In words, where the rule's credit enters.
         feedback: How the feedback was drawn.
         probe: On what the probes measure.
+        architecture: Options of the model that differ from their defaults; None: none does.
         recipe: Of a run from elsewhere, its optimiser, schedule and augmentation in its owner's words.
         origin: ``engine`` (we trained it), ``watch`` (we watched it), ``import`` (a foreign log).
     """
@@ -192,6 +220,7 @@ class RunSpec(Frozen):
     recipe: dict[str, str] | None = None
     options: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] | None = Field(default=None, min_length=1)
     fixed_feedback: Literal[True] | None = None
+    architecture: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] | None = Field(default=None, min_length=1)
 
     def __hash__(self) -> int:
         return hash((self.rule, self.credit_norm, self.penalty, self.train_last, self.seed, self.model, self.epochs))
@@ -223,6 +252,14 @@ class RunSpec(Frozen):
     def method(self) -> str:
         """The method name, in the grammar of ``records.method`` (for a foreign rule, its own name)."""
         return str(self.as_method)
+
+    @property
+    def model_text(self) -> str | None:
+        """The model with its options, such as ``mlp(activation=tanh)``."""
+        if self.model is None or not self.architecture:
+            return self.model
+        options = (f"{name}={option_text(value)}" for name, value in sorted(self.architecture.items()))
+        return f"{self.model}({', '.join(options)})"
 
     @property
     def as_method(self) -> Method:
@@ -258,6 +295,8 @@ class RunSpec(Frozen):
         shared = ("model", "width", "depth", "terminal_ln", "view", "classes", "epochs", "batch", "schedule")
         rest = ("augment", "dtype", "matmul", "origin")
         key = {name: getattr(self, name) for name in (*shared, *rest)}
+        if self.architecture is not None:
+            key["architecture"] = self.architecture
         optimiser = self.optimiser.model_dump(exclude={"lr"}) if self.optimiser else None
         return digest(key | {"data": _dump(self.data), "probe": _dump(self.probe), "optimiser": optimiser})
 

@@ -49,7 +49,7 @@ def entry(spec: RunSpec, field: str) -> str:
         spec: The run.
         field: Its name.
     """
-    value: Any = spec.model_dump(mode="json")[field]
+    value: Any = spec.model_text if field == "model" else spec.model_dump(mode="json")[field]
     if value is None:
         value = (spec.recipe or {}).get(field)
     if value is None:

@@ -1,7 +1,6 @@
 """From what a run says of its rule to the rule itself, in its wrappers; what does not fit is refused by name."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from creditscope.blocks import CreditRule
 from creditscope.errors import BadInput, argument, did_you_mean
 from creditscope.records import RunSpec
 from creditscope.records.log import explain
-from creditscope.records.method import RULE_NAME, Method, Option, parse_method, split_methods
+from creditscope.records.method import RULE_NAME, Method, Option, like_default, parse_method, split_methods
 from creditscope.registry import one_of_each
 from creditscope.rules import RULES
 from creditscope.rules.wrappers import FixedFeedback, Normalised
@@ -152,27 +151,8 @@ def _typed(kind: RuleClass, options: Mapping[str, Option]) -> dict[str, Any]:
         if name not in defaults:
             known = did_you_mean(name, defaults) if defaults else "it has none"
             raise BadInput(f"rule {getattr(kind, 'name', kind)} has no option {name!r}; {known}")
-        found[name] = _like(defaults[name], value, f"option {name} of rule {getattr(kind, 'name', kind)}")
+        found[name] = like_default(defaults[name], value, f"option {name} of rule {getattr(kind, 'name', kind)}")
     return found
-
-
-def _like(default: Option, value: Option, what: str) -> Option:
-    """A value in the type of the default."""
-    wanted = type(default)
-    finite = not isinstance(value, float) or math.isfinite(value)
-    if finite and isinstance(value, wanted) and isinstance(value, bool) == isinstance(default, bool):
-        return value
-    try:
-        if wanted is bool:
-            return {"true": True, "false": False}[str(value).lower()]
-        if not isinstance(value, bool):
-            number = wanted(value)
-            if wanted is str or (math.isfinite(float(number)) and float(number) == float(value)):
-                return number
-    except (KeyError, ValueError, OverflowError):
-        pass
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    raise BadInput(f"{what}: wanted {names[wanted]}, got {value!r}")
 
 
 def _differing(kind: RuleClass, options: Mapping[str, Option]) -> dict[str, Option]:
