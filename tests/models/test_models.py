@@ -21,13 +21,13 @@ def test_models_by_name(name, kind, terminal_ln):
 
 
 def test_every_model_has_a_name():
-    assert set(MODELS.names()) == {"resmlp", "mlp", "vit-mini"}
+    assert set(MODELS.names()) == {"resmlp", "mlp", "vit-mini", "resnet"}
 
 
 REFUSED = {
     "unknown": (
         ("resmpl", (5,), 8),
-        "unknown model 'resmpl'; did you mean 'resmlp'? (your own: write package.module:Name)",
+        "unknown model 'resmpl'; did you mean 'resmlp' or 'resnet'? (your own: write package.module:Name)",
     ),
     "vectors": (
         ("vit-mini", (5,), 8),

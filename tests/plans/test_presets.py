@@ -80,6 +80,24 @@ def test_of_a_users_own_model_only_what_is_said_is_known():
     assert (run.width, run.terminal_ln) == (9, None)
 
 
+def test_options_reach_the_model_in_their_types_and_defaults_are_left_out():
+    run = build(methods=["bp"], seeds=[1], changes={"model": "mlp", "model.activation": "tanh"})[0]
+    assert (run.architecture, run.terminal_ln, run.width) == ({"activation": "tanh"}, False, 64)
+    run = build(methods=["bp"], seeds=[1], changes={"model": "mlp", "model.activation": "relu", "terminal_ln": True})[0]
+    assert (run.architecture, run.terminal_ln) == (None, True)
+    own = build(methods=["bp"], seeds=[1], changes={"model": "mine", "model.p": "3", "model.q": "x"})[0]
+    assert own.architecture == {"p": 3, "q": "x"}
+
+
+def test_sgd_and_its_momentum_in_any_order():
+    for changes in (
+        {"momentum": "0.5", "optimiser.name": "sgd", "lr": "0.1"},
+        {"lr": "0.1", "optimiser.name": "sgd", "momentum": "0.5"},
+    ):
+        run = build(methods=["bp"], seeds=[1], changes=changes)[0]
+        assert (run.optimiser.name, run.optimiser.momentum, run.optimiser.lr) == ("sgd", 0.5, 0.1)
+
+
 def test_methods_parse():
     for chosen in PRESETS.values():
         assert [str(parse_method(name)) for name in chosen.methods] == list(chosen.methods)
@@ -102,6 +120,9 @@ def test_methods_parse():
         ({"changes": {"width": "0"}}, "cannot be set up: width: .*greater than 0"),
         ({"changes": {"epochs": "-1"}}, "cannot be set up: epochs: .*greater than or equal to 0"),
         ({"changes": {"schedule": "step"}}, "cannot be set up: schedule: .*'cosine' or 'constant'"),
+        ({"changes": {"model.heads": "2"}}, r"changes\['model.heads'\]: resmlp has no such option; it has none"),
+        ({"changes": {"momentum": "0.5"}}, r"changes\['momentum'\]='0.5': .*adamw has no momentum"),
+        ({"changes": {"optimiser.name": "adam"}}, r"name: Input should be 'adamw' or 'sgd'"),
         ({"changes": {"optimiser": "sgd"}}, "cannot be set up: optimiser"),
     ],
 )

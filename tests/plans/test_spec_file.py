@@ -107,3 +107,14 @@ def test_any_document_is_read_or_refused(value):
         single_line(error)
         return
     assert spec.parts
+
+
+def test_options_of_a_model_and_of_an_optimiser_may_be_set_and_varied():
+    sweep = parse_spec("a.yaml", "set: {model: mlp}\ngrid: {model.activation: [relu, tanh]}\n")
+    assert sweep.parts[0].axes["model.activation"] == ("relu", "tanh")
+    sgd = parse_spec("a.yaml", "set: {optimiser.name: sgd}\ngrid: {momentum: [0, 0.9]}\n")
+    assert sgd.parts[0].axes["momentum"] == (0, 0.9)
+    with pytest.raises(BadFile, match=r"line 1: set.momentum: 0.9: .*adamw has no momentum"):
+        parse_spec("a.yaml", "set: {momentum: 0.9}\n")
+    with pytest.raises(BadFile, match=r"line 1: set.model.activation: .tanh.: resmlp has no such option"):
+        parse_spec("a.yaml", "set: {model.activation: tanh}\n")

@@ -46,13 +46,20 @@ def train(
         ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs; default: the preset's.")] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(help="adamw, or sgd: with momentum, and decoupled decay as AdamW's; default: the preset's."),
+    ] = None,
+    momentum: Annotated[float | None, typer.Option(help="Of --optimizer sgd, 0 (none) to 1; default: 0.9.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     out: Annotated[Path, typer.Option(help="Folder for logs and checkpoints.")] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs that --out already holds.")] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Change a setting: width=128, depth=6, lr=1e-3, terminal_ln=false, targets=random, ..."
+            "--set",
+            help="Change a setting: width=128, depth=6, lr=1e-3, terminal_ln=false, targets=random, rule.OPTION=..., "
+            "model.OPTION=... (mlp: model.activation=tanh), ...",
         ),
     ] = None,
     monitor: Annotated[
@@ -90,8 +97,8 @@ def train(
     chosen = find_preset(preset)
     changes = parse_settings(set_ or [])
     sinks_asked = sink_names([] if log_to is None else log_to)
-    if epochs is not None:
-        changes["epochs"] = str(epochs)
+    said = {"epochs": epochs, "optimiser.name": optimizer, "momentum": momentum}
+    changes |= {key: str(value) for key, value in said.items() if value is not None}
     dataset = load_data(data or chosen.data, data_dir)
     methods, own = read_methods(rules) if rules else (None, ())
     build = None

@@ -34,6 +34,7 @@ from creditscope.engine.step import (
     Sent,
     cross_entropy,
     dtype_of,
+    in_training,
     precision,
     schedule_factor,
     take_step,
@@ -86,6 +87,9 @@ class Fleet:
         self.dtype = dtype_of(self.spec)
         self.draws = Draws(self.specs, self.data, fused)
         model = seeded_model(factory, self.spec, data).to(device, self.dtype)
+        # Steps are taken in the modes that the model came in; everything is measured in eval mode.
+        self._training = [module for module in model.modules() if module.training]
+        model.eval()
         few = self.inputs(self.data.x_train[:2])
         self.task = Task.of(Blocks.of(model), cross_entropy, few)
         refuse_other_depth(self.task, self.spec)
@@ -235,7 +239,8 @@ class Fleet:
         held = [*group.state.values(), *self.params.values()] if first else []
         versions = [tensor._version for tensor in held]
         try:
-            step = self._credit[at, phase](sent)
+            with in_training(self._training):
+                step = self._credit[at, phase](sent)
         except RuntimeError as error:
             raise explained(group.rule, error) from error
         if versions != [tensor._version for tensor in held]:

@@ -68,8 +68,8 @@ def refuse_other_depth(task: Task, spec: RunSpec) -> None:
 
 def _refuse_stateful(model: nn.Module) -> None:
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            raise BadInput(f"{name!r} is a batch norm: runs of a fleet share no running statistics; use GroupNorm")
+        if isinstance(module, nn.modules.batchnorm._NormBase) and not module.track_running_stats:
+            raise BadInput(f"{name!r} keeps no running statistics, so no sample is measured alone; let it keep them")
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             raise BadInput(f"{name!r} drops out units: not supported in a fleet; set its p to 0")
 

@@ -1,12 +1,12 @@
 """One pure step's worth of credit for one run; the fleet maps it over runs."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from creditscope.blocks import Batch, Blocks, CreditRule, RuleState, Step, Task
@@ -163,6 +163,22 @@ def dtype_of(spec: RunSpec) -> torch.dtype:
     dtype = getattr(torch, spec.dtype or "float32")
     assert isinstance(dtype, torch.dtype)
     return dtype
+
+
+@contextmanager
+def in_training(modules: Collection[nn.Module]) -> Iterator[None]:
+    """While open, modules are in training mode: a batch norm sees its batch and moves its running statistics.
+
+    Args:
+        modules: Those of a model that train, in eval mode before and after.
+    """
+    for module in modules:
+        module.training = True
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.training = False
 
 
 @contextmanager

@@ -21,6 +21,7 @@ MODELS = Registry(
         "resmlp": "creditscope.models.resmlp:ResMLP",
         "mlp": "creditscope.models.mlp:MLP",
         "vit-mini": "creditscope.models.vit_mini:ViTMini",
+        "resnet": "creditscope.models.resnet:ResNet",
     },
 )
 _COMMON = ("shape", "classes", "width", "depth", "terminal_ln")

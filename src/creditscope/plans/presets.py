@@ -7,13 +7,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from creditscope.errors import BadInput, argument, did_you_mean, setting
-from creditscope.models import MODELS
+from creditscope.models import MODELS, full_options, options_of
 from creditscope.records import DataSpec, Method, OptimiserSpec, ProbeSpec, RunSpec, engine_spec, parse_method
 from creditscope.records.log import explain
+from creditscope.records.method import literal
 from creditscope.rules.build import Given, full_method
 
-# Settings that begin so are options of the rules.
+# Settings that begin so are options of the rules, or of the model.
 _OPTION = "rule."
+MODEL_OPTION = "model."
 SEEDS = (42, 123, 456)
 
 _RESMLP: dict[str, Any] = {
@@ -36,6 +38,11 @@ _SMALL: dict[str, Any] = {
     "epochs": 10,
     "optimiser": OptimiserSpec(lr=1e-2),
     "probe": ProbeSpec(n=256, epochs=(0, 3)),
+}
+# What a model is trained with where that is not the recipe's.
+_OF_MODEL: dict[str, dict[str, Any]] = {
+    "mlp": {"terminal_ln": False},
+    "resnet": {"terminal_ln": False, "width": 16, "depth": 9},
 }
 # The reference experiments train with TF32 products where the GPU has them: every number of the reproduction page
 # holds with them, and probes are taken without.
@@ -121,7 +128,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
 }
-_OPTIMISER = ("lr", "weight_decay")
+_OPTIMISER = ("lr", "weight_decay", "momentum")
 
 
 def preset(name: str) -> Preset:
@@ -152,8 +159,9 @@ def build_specs(
         classes: Its number of classes.
         methods: Method names instead of the preset's.
         seeds: Seeds instead of the preset's.
-        changes: Fields to change, e.g. ``{"epochs": 5, "lr": "1e-3"}``; ``lr`` and ``weight_decay`` reach the
-            optimiser, ``probe.n`` and the like the probes, ``rule.decay`` and the like the options of the rules.
+        changes: Fields to change, e.g. ``{"epochs": 5, "lr": "1e-3"}``; ``lr``, ``weight_decay`` and ``momentum``
+            reach the optimiser, ``probe.n`` and the like the probes, ``rule.decay`` and the like the options of the
+            rules, ``model.activation`` and the like those of the model.
         rules: Rules from outside, by name.
     """
     specs = []
@@ -179,7 +187,9 @@ def _full(name: str, options: Mapping[str, Any], rules: Given) -> Method:
     return full_method(replace(method, options={**options, **method.options}), rules)
 
 
-def refusal(chosen: Preset, data: DataSpec, key: str, value: Any) -> str | None:
+def refusal(
+    chosen: Preset, data: DataSpec, key: str, value: Any, beside: Mapping[str, Any] | None = None
+) -> str | None:
     """Why a setting cannot have a value, whatever the other settings; None where it can.
 
     Args:
@@ -187,9 +197,10 @@ def refusal(chosen: Preset, data: DataSpec, key: str, value: Any) -> str | None:
         data: Any data set.
         key: The setting.
         value: Its value.
+        beside: Settings that it depends on, such as the model whose option it is.
     """
     try:
-        fields = _fields(chosen, {}, data, {key: value})
+        fields = _fields(chosen, {}, data, {**(beside or {}), key: value})
         engine_spec("bp", **fields, seed=0, data=data, classes=10)
     except ValidationError as error:
         return explain(error)
@@ -199,22 +210,31 @@ def refusal(chosen: Preset, data: DataSpec, key: str, value: Any) -> str | None:
 
 
 def _fields(chosen: Preset, variant: Mapping[str, Any], data: DataSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
+    options = {key.removeprefix(MODEL_OPTION): value for key, value in changes.items() if key.startswith(MODEL_OPTION)}
+    changes = {key: value for key, value in changes.items() if not key.startswith(MODEL_OPTION)}
     fields = {**_RESMLP, **chosen.fields, **variant}
+    model = changes.get("model", fields["model"])
+    fields |= _OF_MODEL.get(model, {})
     if data.shape is not None and len(data.shape) != 3:
         fields["augment"] = "none"  # crops and flips are for pictures
-    if changes.get("model", fields["model"]) not in MODELS.names():
+    if model not in MODELS.names():
         fields |= {"width": None, "terminal_ln": None}  # what we do not know of a user's own model
-    return _changed(fields, changes)
+        options = {key: literal(value) if isinstance(value, str) else value for key, value in options.items()}
+    else:
+        options = full_options(model, options)
+    return _changed(fields | {"architecture": options or None}, changes)
 
 
 def setting_names() -> list[str]:
     """Every setting that ``changes`` knows by its own name."""
-    return sorted({*_SETTABLE, *_OPTIMISER, *_NESTED} - set(_INNER))
+    of_models = (f"{MODEL_OPTION}{option}" for name in MODELS.names() for option in options_of(name))
+    return sorted({*_SETTABLE, *_OPTIMISER, *_NESTED, *of_models} - set(_INNER))
 
 
 def _changed(fields: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     fields = dict(fields)
-    for key, value in changes.items():
+    # Which optimiser comes before its constants.
+    for key, value in sorted(changes.items(), key=lambda change: change[0] != "optimiser.name"):
         outer, _, inner = ("optimiser." + key if key in _OPTIMISER else key).partition(".")
         if outer not in _SETTABLE or (inner and f"{outer}.{inner}" not in _NESTED):
             known = [*_SETTABLE, *_OPTIMISER, *_NESTED]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.models import MODELS
-from creditscope.plans.presets import preset, refusal, setting_names
+from creditscope.plans.presets import MODEL_OPTION, preset, refusal, setting_names
 from creditscope.plans.yaml_lines import Located, Where, parse_yaml, read_yaml
 from creditscope.records import RunSpec, parse_method
 from creditscope.records.spec import DataSpec
@@ -202,7 +202,7 @@ def _check_setting(document: Located, part: SweepPart, key: str, values: tuple[A
     if key not in known:
         raise document.bad(where, f"no such setting; {did_you_mean(key, known)}")
     for value in values:
-        if isinstance(value, bool) and key not in _FLAGS:
+        if isinstance(value, bool) and key not in _FLAGS and not key.startswith(MODEL_OPTION):
             raise document.bad(where, f"wanted no true or false, got {str(value).lower()}")
         if key == "model" and str(value) not in MODELS.names():
             raise document.bad(where, f"unknown model {_brief(value)}; {did_you_mean(str(value), MODELS.names())}")
@@ -212,7 +212,10 @@ def _check_setting(document: Located, part: SweepPart, key: str, values: tuple[A
             if value != "all" and not (isinstance(value, int) and value >= 0):
                 raise document.bad(where, f"wanted how many of the last blocks train (0, 1, …) or all, got {value!r}")
         else:
-            why = refusal(preset(part.preset), ANY_DATA, key, value)
+            on = "model" if key.startswith(MODEL_OPTION) else "optimiser.name"
+            besides = [{on: str(each)} for each in part.axes.get(on, ()) if key != on] or [{}]
+            tried = [refusal(preset(part.preset), ANY_DATA, key, value, beside) for beside in besides]
+            why = next((each for each in tried if each is not None), None)
             if why is not None:
                 raise document.bad(where, f"{_brief(value)}: {why}")
 
