@@ -14,7 +14,7 @@ from torch import nn
 from creditscope.blocks import observe
 from creditscope.errors import BadInput
 from creditscope.models.mlp import ACTIVATIONS, MLP
-from creditscope.probes.per_epoch import epoch_fields, sample_numbers, summarise
+from creditscope.probes.per_epoch import epoch_fields, epoch_numbers, summarise
 from creditscope.rules.build import rule_named
 
 METHODS = ("bp", "fa", "fa-block", "dfa", "dfa-rms")
@@ -58,7 +58,8 @@ def test_without_a_skip_the_branch_is_the_output_and_growth_is_its_size():
         assert torch.equal(seen.branches[level], seen.states[level + 1])
         torch.testing.assert_close(seen.states[level + 1], h)
         sizes.append(h.norm(dim=1).median())
-    growth = epoch_fields(summarise(sample_numbers(seen, "flat", (True,) * 4)), (True,) * 4)["growth"]
+    numbers = epoch_numbers(task, params, rule_named("bp"), {}, batch, "flat", 7)
+    growth = epoch_fields(summarise(numbers), (True,) * 4)["growth"]
     np.testing.assert_allclose(growth, [float(b / a) for a, b in pairwise(sizes)], rtol=1e-12)
 
 

@@ -22,7 +22,7 @@ from creditscope.engine.step import in_training
 from creditscope.errors import BadInput
 from creditscope.models.resnet import ResNet
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.per_epoch import epoch_fields, sample_numbers, summarise
+from creditscope.probes.per_epoch import epoch_fields, epoch_numbers, summarise
 from creditscope.rules.build import rule_named
 
 NORMS = ("batch", "group")
@@ -107,12 +107,13 @@ def test_what_is_measured_where_the_shape_changes():
     model, batch = net().eval(), some_batch()
     task, params = task_of(model, batch.x), params_of(model)
     rule = rule_named("dfa")
-    seen = observe(task, params, rule, rule.init(task, params, seeded_generator()), batch)
+    state = rule.init(task, params, seeded_generator())
+    seen = observe(task, params, rule, state, batch)
     with torch.no_grad():
         states = plain(model).states(batch.x, training=False)
     for ours, theirs in zip(seen.states, states, strict=True):
         torch.testing.assert_close(ours, theirs)
-    fields = epoch_fields(summarise(sample_numbers(seen, "flat", (False,) * 4)), (False,) * 4)
+    fields = epoch_fields(summarise(epoch_numbers(task, params, rule, state, batch, "flat", 4)), (False,) * 4)
     medians = [float(np.median(h.flatten(1).norm(dim=1))) for h in states]
     np.testing.assert_allclose(fields["growth"], [medians[i + 1] / medians[i] for i in range(3)], rtol=1e-12)
     assert fields["cosine"].status == ["ok"] * 4
