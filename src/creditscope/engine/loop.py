@@ -21,11 +21,11 @@ from creditscope.errors import BadFile, BadInput
 from creditscope.models import MODELS
 from creditscope.probes.expensive import measure_expensive
 from creditscope.probes.per_epoch import epoch_fields
-from creditscope.probes.precision import OFF, switched_off
+from creditscope.probes.precision import switched_off
 from creditscope.probes.schedule import expensive_epochs, is_expensive
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RuleCard, RunLog, RunSpec
 from creditscope.records.images import image_fields
-from creditscope.records.provenance import now, provenance
+from creditscope.records.provenance import OFF, now, provenance
 
 CHECKPOINT_SECONDS = 30.0
 LoggedRow = EpochRow | ProbeRow | EndRow

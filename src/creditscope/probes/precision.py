@@ -7,8 +7,6 @@ from typing import Any
 import torch
 
 EXACT = "ieee"
-# Under this name the log says what was switched off.
-OFF = "off_in_probes"
 
 
 @contextmanager

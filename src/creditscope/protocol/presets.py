@@ -58,7 +58,7 @@ _SHIPS = {
     ),
     "standard@1": _Ships(
         "1",
-        (Scale, ReferenceGain, version1.DepthInterval, FidelityCheck, version1.Direction, MovementCheck),
+        (Scale, ReferenceGain, version1.DepthInterval, version1.FidelityAsLogged, version1.Direction, MovementCheck),
         _ADVISORY,
     ),
 }

@@ -4,6 +4,9 @@ import platform
 from datetime import UTC, datetime
 from importlib import metadata
 
+# Under this name a log says which of the user's settings were switched off while probes measured.
+OFF = "off_in_probes"
+
 
 def provenance(device: str = "cpu", device_name: str | None = None) -> dict[str, str]:
     """Versions and device of this process.

@@ -14,12 +14,11 @@ from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.guards import samples_are_independent
 from creditscope.probes.per_epoch import epoch_fields, snapshot_numbers, summarise
-from creditscope.probes.precision import OFF
 from creditscope.probes.probe import float64_copy
 from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
 from creditscope.records.images import image_fields
-from creditscope.records.provenance import now, provenance
+from creditscope.records.provenance import OFF, now, provenance
 from creditscope.scope.credit import BackwardCredit
 from creditscope.scope.growth import per_element, sums_before_normalisers
 from creditscope.scope.probe_data import PROBE_BATCH

@@ -7,6 +7,7 @@ from protocol import cases
 
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.fidelity import FIDELITY_FLOOR, FidelityCheck, worst_fidelity
+from creditscope.protocol.checks.version1 import FidelityAsLogged
 from creditscope.records.rows import Fidelity
 
 
@@ -36,6 +37,30 @@ def test_the_reason_names_state_and_dtype_and_what_to_do():
     reason = judged(with_fidelity(1.0, 1.0, 0.3, 1.0, 1.0)).reason
     assert "at state 2, in bfloat16" in reason
     assert "re-measure in float64" in reason
+
+
+TF32 = Fidelity(median=[1.0, 1.0, 0.998, 1.0, 1.0], dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("provenance", "ruling"),
+    [
+        ({"device": "cuda"}, "undecided"),
+        ({}, "undecided"),
+        ({"device": "cpu"}, "fires"),
+        ({"device": "cuda", "off_in_probes": "tf32 matmul, tf32 convolutions"}, "fires"),
+        ({"device": "cuda", "off_in_probes": "nothing"}, "fires"),
+    ],
+)
+def test_a_low_phi_that_tf32_may_have_made_asks_for_another_measurement(provenance, ruling):
+    log = cases.edit(cases.run(), fidelity=TF32)
+    log = replace(log, header=log.header.model_copy(update={"provenance": provenance}))
+    outcome = judged(log)
+    assert outcome.ruling == ruling
+    assert ("the log does not say that TF32 was off in the probe" in outcome.reason) == (ruling == "undecided")
+    if ruling == "undecided":
+        assert outcome.settles == "probe the last checkpoint in float64 and in the run's dtype"
+    assert FidelityAsLogged().judge(Cell((log,), "claim")).ruling == "fires"
 
 
 def test_a_gradient_that_is_not_finite_counts_as_zero():

@@ -1,7 +1,7 @@
 """The fidelity check: is the reference gradient in the run's dtype the true one?"""
 
 import math
-from typing import final
+from typing import ClassVar, final
 
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import CheckPlot
@@ -11,15 +11,18 @@ from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.text import listed, number
 from creditscope.quantities.expensive import PHI
 from creditscope.records.log import RunLog
+from creditscope.records.provenance import OFF
 from creditscope.records.rows import ProbeRow
 
 FIDELITY_FLOOR = 0.9999
+MAYBE_TF32 = "the log does not say that TF32 was off in the probe, which alone can do this"
 
 
-@final
-class FidelityCheck(ProbeCheck):
+class Fidelity(ProbeCheck):
     """Fires when φ = cos(g in the run's dtype, g in float64), median over samples, is below the floor at any state."""
 
+    # Whether a low φ counts only where the log says that the probe was taken without TF32.
+    wants_settings: ClassVar[bool]
     name = "fidelity"
     field = "fidelity"
     label = "fidelity φ"
@@ -49,6 +52,8 @@ class FidelityCheck(ProbeCheck):
             return Evidence.missing("fidelity was not measured at any state")
         value, state = min(known)
         note = f"at state {state}, in {row.fidelity.dtype}"
+        if value < self.threshold and self.wants_settings and _may_be_tf32(facts, row.fidelity.dtype):
+            return Evidence(value, value, 1.0, Grade.BOUNDED, (note, MAYBE_TF32))
         if len(known) == len(states):
             return Evidence.point(value, Grade.EXACT, note)
         unknown = [state for state, value in enumerate(states) if value is None]
@@ -72,6 +77,18 @@ class FidelityCheck(ProbeCheck):
     def line(self) -> tuple[float, str]:
         """The cosine error that the floor allows: what the plot shows is √(1 − φ²)."""
         return math.sqrt(1 - self.threshold**2), f"threshold φ = {number(self.threshold)}"
+
+
+@final
+class FidelityCheck(Fidelity):
+    """As above, but a low φ that TF32 may have made asks for another measurement: a healthy ResNet has .998 in TF32."""
+
+    wants_settings = True
+
+
+def _may_be_tf32(facts: RunFacts, dtype: str | None) -> bool:
+    said = facts.header.provenance
+    return dtype == "float32" and OFF not in said and said.get("device") != "cpu"
 
 
 def worst_fidelity(run: RunLog) -> float | None:

@@ -2,5 +2,6 @@
 
 from creditscope.protocol.checks.version1.depth import DepthInterval, DepthPoint
 from creditscope.protocol.checks.version1.direction import Direction
+from creditscope.protocol.checks.version1.fidelity import FidelityAsLogged
 
-__all__ = ["DepthInterval", "DepthPoint", "Direction"]
+__all__ = ["DepthInterval", "DepthPoint", "Direction", "FidelityAsLogged"]
