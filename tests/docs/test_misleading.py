@@ -26,10 +26,21 @@ def plain(pattern, kind="epoch"):
     return [row for row in rows if row["kind"] == kind]
 
 
+def seeds(method):
+    """The rows of every run of a method over 100 epochs, under a terminal LayerNorm."""
+    found = []
+    for path in sorted(RESULTS.glob(f"{method}-s*")):
+        header = json.loads(gzip.decompress(path.read_bytes()).splitlines()[0])["spec"]
+        if (header["epochs"], header["terminal_ln"]) == (100, True):
+            found.append(plain(path.name))
+    assert len(found) == 3
+    return found
+
+
 WORDS = {
     "both-zero": ("looks like learning", "**direction fires**"),
     "layer-zero": ("looks like learning", "**direction fires**"),
-    "last-block": ("looks like learning", "**direction fires**"),
+    "last-block": ("does not learn", "**direction fires**"),
     "clamp": ("learns, but not by its credit", "The cosine is 1, without a clamp"),
     "mismatched-baseline": ("looks like learning", "depth is *not measured*"),
     "dead-blocks": ("looks like learning", "**movement fires**"),
@@ -59,30 +70,37 @@ def test_the_words_of_the_pair_can_say_no(cases):
 
 def test_both_zero_by_counting_fitted_samples(cases):
     """A sample has no gradient exactly where its hinge loss is 0; the rest follows by hand."""
-    model, _ = misleading_cases._net()
-    misleading_cases._train(model, lambda net, x, y: misleading_cases._hinge(net(x), y).mean().backward(), epochs=2)
-    x, y = misleading_cases._images()[1]
-    fitted = float((misleading_cases._hinge(model(x), y) == 0).double().mean())
+    fitted = []
+    for seed in range(3):
+        model, _ = misleading_cases._net(seed)
+        misleading_cases._train(model, lambda net, x, y: misleading_cases._hinge(net(x), y).mean().backward(), epochs=2)
+        x, y = (tensor[:256] for tensor in misleading_cases._images()[1])  # the samples of an epoch's cosines
+        fitted.append(float((misleading_cases._hinge(model(x), y) == 0).double().mean()))
+    share = fmean(fitted)
     case = cases["both-zero"]
-    assert f"{100 * fitted:.0f} % of the samples are `zero-vector`" in case.ours
+    assert f"{100 * share:.0f} % of the samples are `zero-vector`" in case.ours
     true = case.beneath.values["where it is defined"]
-    assert case.cosine == pytest.approx(fitted + (1 - fitted) * true, abs=1e-9)
+    # The shares of the nets hardly differ, so that the mean of products is nearly the product of means.
+    assert max(fitted) - min(fitted) < 0.06
+    assert case.cosine == pytest.approx(share + (1 - share) * true, abs=0.005)
     assert case.cosine > 0.4
     assert abs(true) < 0.1
 
 
 def test_the_layers_of_the_two_means_against_plain_json(cases):
-    trained = plain("dfa-rms-s42-531850c8*")[-1]["cosine_published"]["mean"][:4]
-    untrained = plain("fa-block-s42*")[0]["cosine_published"]["mean"][:4]
+    trained, untrained = (
+        [fmean(rows[row]["cosine_published"]["mean"][layer] for rows in seeds(method)) for layer in range(4)]
+        for method, row in (("dfa-rms", -1), ("fa-block", 0))
+    )
     for stem, cosines in (("layer-zero", trained), ("last-block", untrained)):
-        assert list(cases[stem].beneath.values.values()) == cosines
+        assert list(cases[stem].beneath.values.values()) == pytest.approx(cosines)
         assert cases[stem].cosine == pytest.approx(fmean(cosines))
     assert trained[0] > 10 * max(map(abs, trained[1:]))
     assert untrained[3] > 10 * max(map(abs, untrained[:3]))
 
 
 def test_the_clamp_by_its_formula(cases):
-    norm = plain("dfa-rms-s42-531850c8*")[-1]["reference"]["median"][-1]
+    norm = fmean(rows[-1]["reference"]["median"][-1] for rows in seeds("dfa-rms"))
     for label, value in cases["clamp"].beneath.values.items():
         n = int(label.removeprefix("N = "))
         assert value == pytest.approx(min(1.0, norm / n / 1e-8), rel=1e-9)
@@ -90,13 +108,12 @@ def test_the_clamp_by_its_formula(cases):
 
 def test_the_margins_against_plain_json(cases):
     def mean(method):
-        paths = [path for path in RESULTS.glob(f"{method}-s*") if len(plain(path.name)) == 101]
-        return fmean(plain(path.name)[-1]["test_accuracy"] for path in paths)
+        return fmean(rows[-1]["test_accuracy"] for rows in seeds(method))
 
     case = cases["mismatched-baseline"]
     ours, twin, other = (mean(method) for method in ("dfa", "dfa@frozen", "bp@frozen"))
     assert list(case.beneath.values.values()) == pytest.approx([ours, twin, other])
-    assert f"margin {100 * (ours - twin):+.2f} pp" in case.ours
+    assert f"over dfa@frozen {100 * (ours - twin):+.2f} pp" in case.ours
     assert case.also.startswith(f"but {100 * (other - ours):.1f} pp worse")
 
 
