@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from creditscope.errors import NotMeasured
 from creditscope.protocol.cells import accuracy_of
 from creditscope.protocol.inference import read_bits
 from creditscope.protocol.margins import Side
@@ -13,6 +14,8 @@ from creditscope.quantities.per_epoch import BALANCED_ACCURACY
 from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
 
+# An accuracy that was logged in float32 differs from that of its images by no more than this.
+ROUNDING = 1e-6
 Array = NDArray[np.float64]
 
 
@@ -69,10 +72,12 @@ def side_of(runs: Sequence[RunLog]) -> tuple[tuple[RunLog, ...], Side] | None:
     if not known:
         return None
     seeds = tuple(run.spec.seed for run, _ in known)
-    score = _score([run for run, _ in known])
-    accuracy = tuple(value for _, value in known) if score is None else tuple(float(row.mean()) for row in score)
+    score, accuracy = _score([run for run, _ in known]), tuple(value for _, value in known)
+    if score is not None:
+        _refuse_others(known, score)
+        accuracy = tuple(float(row.mean()) for row in score)
     images = {run.end.n_test if run.end is not None else None for run, _ in known}
-    n = images.pop() if len(images) == 1 else None
+    n = (images.pop() or None) if len(images) == 1 else None
     spec = known[0][0].spec
     strata = _labels(runs) if is_unequal(spec) else None
     bound = None if n is None else _bound(spec, accuracy, n)
@@ -97,13 +102,22 @@ def same_images(*groups: Sequence[RunLog]) -> bool:
     return len({run.spec.data.hash_test if run.spec.data else None for runs in groups for run in runs}) == 1
 
 
+def _refuse_others(known: Sequence[tuple[RunLog, float]], score: Array) -> None:
+    """The results of single images must be those of the accuracy at the last logged epoch."""
+    for (run, value), row in zip(known, score, strict=True):
+        if abs(value - float(row.mean())) > ROUNDING:
+            raise NotMeasured(
+                f"{run.name}: its images were right in {row.mean():.4f} of all cases, its last epoch says {value:.4f}"
+            )
+
+
 def _score(runs: Sequence[RunLog]) -> Array | None:
     """(seeds, images): correctness, weighted so that its mean is the accuracy that is judged."""
     sizes = {run.end.n_test if run.end is not None else None for run in runs}
     texts = [correct_of(run) for run in runs]
-    if len(sizes) != 1 or None in sizes or None in texts or not same_images(runs):
+    n = sizes.pop() if len(sizes) == 1 else None
+    if not n or None in texts or not same_images(runs):
         return None
-    n = sizes.pop() or 0
     score = np.array([read_bits(text or "", n) for text in texts])
     if not is_unequal(runs[0].spec):
         return score

@@ -161,6 +161,15 @@ def accuracy_of(run: RunLog) -> float | None:
     return value if value is not None or run.end is None else run.end.test_accuracy
 
 
+def unstated(spec: RunSpec) -> tuple[str, ...]:
+    """What a spec leaves unknown, so that no match with it can be proved.
+
+    Args:
+        spec: The run.
+    """
+    return tuple(name for name in _MUST_BE_KNOWN if not spec.states(name))
+
+
 def mean_accuracy(runs: Iterable[RunLog]) -> float | None:
     """Mean accuracy over runs that have one."""
     values = [value for run in runs if (value := accuracy_of(run)) is not None]
@@ -280,8 +289,7 @@ def _baseline(claim: RunLog, pool: _Pool, number: float | None) -> tuple[Baselin
     same = pool.by_key.get(match_key(claim), [])
     finished = tuple(run for run in same if run.finished)
     if finished:
-        unknown = tuple(name for name in _MUST_BE_KNOWN if not spec.states(name))
-        return Baseline(runs=finished, unknown=unknown), ""
+        return Baseline(runs=finished, unknown=unstated(spec)), ""
     if number is not None:
         return Baseline(accuracy=float(number)), ""
     if same:
@@ -333,7 +341,7 @@ def _controls(claim: RunLog, pool: _Pool, bp_key: str) -> dict[str, tuple[RunLog
 
 def _best(claim: RunLog, by_task: dict[str, list[RunLog]]) -> tuple[RunLog, ...]:
     """The most accurate cell on the claim's task; none where the log does not say what the task was."""
-    if not all(claim.spec.states(name) for name in _MUST_BE_KNOWN):
+    if unstated(claim.spec):
         return ()
     key = digest([claim.spec.model_dump(mode="json", include=set(_TASK)), 0.0])
     cells: dict[str, list[RunLog]] = {}

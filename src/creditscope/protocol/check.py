@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
+from creditscope.errors import NotMeasured
 from creditscope.protocol.evidence import (
     Evidence,
     Grade,
@@ -323,6 +324,8 @@ class Check(ABC):
             if not isinstance(outcome, Outcome):
                 raise TypeError(f"judge gave {type(outcome).__name__}, wanted what self.outcome(...) gives")
             return outcome
+        except NotMeasured as error:
+            return self.not_measured(str(error))
         except Exception as error:
             return self.not_measured(f"the check failed: {said(error)}", settles="")
 

@@ -48,6 +48,8 @@ class Evidence:
         high: Upper end; ∞ when open.
         grade: How good the evidence is.
         notes: Where the value stands (a block), or which assumption was used.
+        passes_to: From this threshold on something besides the interval stands in the way of a pass.
+        fires_to: The same for firing.
     """
 
     value: float | None
@@ -55,6 +57,8 @@ class Evidence:
     high: float
     grade: Grade
     notes: tuple[str, ...] = ()
+    passes_to: float = math.inf
+    fires_to: float = math.inf
 
     @classmethod
     def point(cls, value: float, grade: Grade, *notes: str) -> "Evidence":
@@ -76,6 +80,8 @@ class Evidence:
     def ruling(self, threshold: float, side: Side) -> Ruling:
         """Decide: fires only when the whole interval lies beyond the threshold, passes only when none of it does.
 
+        What else must hold is said by ``passes_to`` and ``fires_to``, where it depends on the threshold or fails.
+
         Args:
             threshold: Where the check changes its mind.
             side: On which side of the threshold it fires.
@@ -84,7 +90,9 @@ class Evidence:
             return Ruling.NOT_MEASURED
         fires = self.low > threshold if side == "above" else self.high < threshold
         passes = self.high <= threshold if side == "above" else self.low >= threshold
-        return Ruling.FIRES if fires else Ruling.PASSES if passes else Ruling.UNDECIDED
+        if fires and threshold < self.fires_to:
+            return Ruling.FIRES
+        return Ruling.PASSES if passes and threshold < self.passes_to else Ruling.UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)

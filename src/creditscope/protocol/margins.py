@@ -211,9 +211,14 @@ def _images(ours: Side, theirs: Side | None, paired: bool = False) -> tuple[floa
 
 
 def _within(score: Array, strata: NDArray[np.int64]) -> Array:
-    """What is left of each image's score when that of its class is taken away: class sizes are fixed, not drawn."""
-    counts = np.maximum(np.bincount(strata), 1)
-    return np.stack([row - (np.bincount(strata, row) / counts)[strata] for row in score])
+    """What is left of each image's score when that of its class is taken away: class sizes are fixed, not drawn.
+
+    Scaled by √(n/(n−1)) in a class of n, so that the variance is unbiased there; a class of one image stays as it is.
+    """
+    counts = np.bincount(strata)[strata]
+    alone, scale = counts == 1, np.sqrt(counts / np.maximum(counts - 1, 1))
+    classes = [(np.bincount(strata, row) / np.maximum(np.bincount(strata), 1))[strata] for row in score]
+    return np.stack([np.where(alone, row, (row - mean) * scale) for row, mean in zip(score, classes, strict=True)])
 
 
 def image_variance(score: Array) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from creditscope.protocol.accuracies import same_images, side_of
-from creditscope.protocol.cells import Cell
+from creditscope.protocol.cells import Cell, unstated
 from creditscope.protocol.evidence import Grade, worst
 from creditscope.protocol.margins import Images, Margin, Side, margin
 from creditscope.records.log import RunLog
@@ -53,7 +53,7 @@ def opponents(cell: Cell) -> tuple[Opponent, ...]:
             found.append(_against(cell, cell.baseline.accuracy, (), "a bare number", False, "frozen"))
         else:
             found.append(_runs(cell, cell.baseline.runs, cell.baseline.matched, "frozen"))
-    found += [_runs(cell, runs, True, "readout") for runs in cell.related.readouts]
+    found += [_runs(cell, runs, not unstated(cell.spec), "readout") for runs in cell.related.readouts]
     return tuple(opponent for opponent in found if opponent is not None)
 
 

@@ -189,13 +189,12 @@ def _p_values(mean: Array, nulls: Sequence[NullDraws]) -> tuple[Array, float]:
     return np.asarray(special.ndtr(z)), 0.0
 
 
-def clearly_below(cosines: Array, nulls: Sequence[NullDraws], threshold: float) -> int:
-    """How many seeds lie below a threshold by more than two standard deviations of their null, in some block.
+def reach(cosines: Array, nulls: Sequence[NullDraws]) -> Array:
+    """Per seed, the least value that its weakest block lies clearly below: by two standard deviations of its null.
 
     Args:
         cosines: (seeds, blocks).
         nulls: Of each seed.
-        threshold: The value.
     """
-    limit = threshold - CLEARLY * np.array([null.sd for null in nulls])
-    return int((cosines < limit).any(axis=1).sum())
+    highest: Array = (cosines + CLEARLY * np.array([null.sd for null in nulls])).min(axis=1)
+    return highest

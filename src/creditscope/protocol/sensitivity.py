@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from creditscope.protocol.check import Outcome
 from creditscope.protocol.evidence import Ruling
@@ -57,13 +58,18 @@ class Gap:
 
 def zones(outcome: Outcome) -> list[tuple[float, float, Ruling]]:
     """Thresholds from −∞ to ∞, split where the outcome changes: (from, to, ruling)."""
-    low, high = outcome.evidence.low, outcome.evidence.high
+    evidence, side = outcome.evidence, outcome.check.side
     if outcome.ruling in (Ruling.NOT_MEASURED, Ruling.NOT_APPLICABLE):
         return [(-math.inf, math.inf, outcome.ruling)]
-    order = (Ruling.PASSES, Ruling.UNDECIDED, Ruling.FIRES)
-    rulings = order if outcome.check.side == "below" else order[::-1]
-    ends = (-math.inf, low, high, math.inf)
-    return [(a, b, ruling) for a, b, ruling in zip(ends, ends[1:], rulings, strict=False) if a < b]
+    inner = {evidence.low, evidence.high, evidence.passes_to, evidence.fires_to} - {-math.inf, math.inf}
+    ends = [-math.inf, *sorted(inner), math.inf]
+    return [(a, b, evidence.ruling(_between(a, b), side)) for a, b in pairwise(ends)]
+
+
+def _between(low: float, high: float) -> float:
+    if math.isinf(low):
+        return 0.0 if math.isinf(high) else math.nextafter(high, -math.inf)
+    return math.nextafter(low, math.inf)
 
 
 def stays(outcomes: Sequence[Outcome]) -> tuple[Stays, ...]:

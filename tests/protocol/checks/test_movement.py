@@ -7,6 +7,7 @@ from protocol import cases
 
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.movement import MovementCheck
+from creditscope.records import RuleCard
 from creditscope.records.rows import Movement
 
 
@@ -14,10 +15,14 @@ def judged(log):
     return MovementCheck(1e-4).judge(Cell((log,), "claim"))
 
 
+def planned(log, train_last):
+    spec = log.spec.model_copy(update={"train_last": train_last})
+    return replace(log, header=log.header.model_copy(update={"spec": spec}))
+
+
 def moved(weights, blocks, trainable):
-    return cases.edit(
-        cases.run(), lambda row: {"movement": Movement(weights=weights, blocks=blocks, trainable=trainable)}
-    )
+    log = planned(cases.run(depth=len(blocks)), None)
+    return cases.edit(log, lambda row: {"movement": Movement(weights=weights, blocks=blocks, trainable=trainable)})
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,25 @@ def test_every_matrix_of_some_trainable_block_must_be_still(weights, ruling, val
 def test_a_frozen_block_may_be_still():
     assert judged(moved({"a": 0.5, "b": 0.0}, [["a"], ["b"]], [True, False])).ruling == "passes"
     assert judged(moved({"a": 0.5}, [["a"], []], [True, True])).ruling == "passes"
+
+
+def test_a_block_that_the_plan_trains_is_asked_whatever_the_log_calls_it():
+    log = moved({"a": 0.5, "b": 0.0}, [["a"], ["b"]], [True, False])
+    assert judged(planned(log, "all")).ruling == "fires"
+    assert judged(planned(log, 1)).ruling == "fires"
+
+
+def test_a_block_that_the_log_leaves_out_is_not_forgotten():
+    log = cases.edit(cases.run(), lambda row: {"movement": cases.movement([0.5] * 3)})
+    assert (judged(log).ruling, judged(log).reason) == ("not measured", "movement is logged for 3 of 4 blocks")
+
+
+@pytest.mark.parametrize(("feedback", "ruling"), [({"B": 0.3}, "passes"), ({"B": 0.0}, "fires"), ({}, "not measured")])
+def test_feedback_that_is_said_to_learn_must_move(feedback, ruling):
+    log = cases.edit(cases.run(), lambda row: {"movement": row.movement.model_copy(update={"feedback": feedback})})
+    card = RuleCard(name="kp", family="signal", learns=True)
+    assert judged(replace(log, header=log.header.model_copy(update={"rule": card}))).ruling == ruling
+    assert judged(log).ruling == "passes"  # where no feedback is said to learn none must move
 
 
 def test_nothing_to_judge_is_not_measured():

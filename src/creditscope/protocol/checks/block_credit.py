@@ -25,7 +25,7 @@ class BlockCredit:
         standing: ``ok``; ``exact`` by construction; ``zero`` credit; or ``unknown``.
         cosine: Mean cosine.
         p: Against the fresh-feedback null.
-        draws: The null's values, or where they lie; None when they were not kept.
+        draws: The null's values, or where they lie; NaN where one is not finite; None when they were not kept.
         null_mean: Mean of the null.
         null_sd: Standard deviation of the null.
         redraws: K.
@@ -119,18 +119,18 @@ def _against_null(block: int, null: NullTest, at: int, where: str) -> BlockCredi
     observed, p = finite(_at(null.observed, at)), finite(_at(null.p, at))
     if observed is None:
         return BlockCredit(block, "unknown", why=f"no cosine at {where}")
-    draws = _finite_array(null.draws[at]) if null.draws and len(null.draws) > at else None
+    draws = _array(null.draws[at]) if null.draws and len(null.draws) > at else None
     if draws is None and p is None:
         return BlockCredit(block, "unknown", why=f"no null at {where}")
     mean, sd = finite(_at(null.mean, at)), finite(_at(null.sd, at))
-    redraws = null.redraws if draws is None else len(draws)
+    redraws = null.redraws if draws is None else int(np.isfinite(draws).sum())
     return BlockCredit(block, "ok", observed, p, draws, mean, sd, redraws)
 
 
-def _finite_array(values: list[float | None]) -> NDArray[np.float64] | None:
+def _array(values: list[float | None]) -> NDArray[np.float64] | None:
+    """The draws, a place for each: the k-th of every block is one joint redraw. None where they show no spread."""
     array = np.asarray(values, dtype=float)
-    array = array[np.isfinite(array)]
-    return array if len(array) else None
+    return array if np.isfinite(array).sum() > 1 else None
 
 
 def is_silent(blocks: list[BlockCredit]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from creditscope.protocol.cells import Cell, effectively_linear, mean_accuracy
 from creditscope.protocol.check import Check, CheckPlot, Outcome
-from creditscope.protocol.checks.seeds import images_text, k_of_n, needed_text, point_seeds
+from creditscope.protocol.checks.seeds import images_text, k_of_n, needed_text, point_seeds, without
 from creditscope.protocol.evidence import Evidence, History, Ruling, worst
 from creditscope.protocol.margins import LEVEL, Margin
 from creditscope.protocol.opponents import Opponent, backprop_gain, fixed_feedback, opponents
@@ -56,12 +56,11 @@ class Depth(Check):
         if not found:
             return self.not_measured(f"not compared: {_why_not(cell)}", _train_the_twin(cell))
         control = backprop_gain(cell)
-        evidence = self._intervals(found)
-        whys = (self._control(evidence, control), *self._conditions(cell, evidence, found))
-        open_ = [why for why in whys if why]
-        decider = _decider(found, evidence.ruling(self.threshold, self.side))
-        if open_:
-            evidence = replace(evidence, low=-math.inf, high=math.inf)
+        alone, missing = self._intervals(found), self._conditions(cell, found)
+        unhindered = alone.ruling(self.threshold, self.side)
+        open_ = [*self._control(alone, control), *(missing if unhindered is Ruling.PASSES else [])]
+        decider = _decider(found, unhindered)
+        evidence = self._limited(alone, control, bool(missing))
         ruling = evidence.ruling(self.threshold, self.side)
         reason = "; ".join(
             [
@@ -119,24 +118,29 @@ class Depth(Check):
         grade = worst(opponent.grade for opponent in found)
         return Evidence(PP * value, PP * low, PP * high, grade)
 
-    def _control(self, evidence: Evidence, control: Margin | None) -> str:
-        """Why the task leaves the question open; empty where it does not."""
-        harm = evidence.high < HARM
-        if control is None:
-            fires = evidence.ruling(self.threshold, self.side) is Ruling.FIRES
-            return "no positive control (bp and bp@frozen) among the logs" if fires and not harm else ""
-        if PP * control.low() > self.threshold:
-            return ""
-        if harm and PP * control.low() >= HARM:
-            return ""
-        return f"this task cannot tell: backprop itself gains {_interval(control)} over its frozen twin"
+    def _limited(self, evidence: Evidence, control: Margin | None, missing: bool) -> Evidence:
+        """The same, which decides only at margins that backprop's own gain exceeds. Harm needs no such control."""
+        harm = evidence.high < HARM and (control is None or PP * control.low() >= HARM)
+        gain = -math.inf if control is None else PP * control.low()
+        passes = math.inf if harm or control is None else gain
+        return replace(evidence, passes_to=-math.inf if missing else passes, fires_to=math.inf if harm else gain)
 
-    def _conditions(self, cell: Cell, evidence: Evidence, found: Sequence[Opponent]) -> list[str]:
-        """What else a pass asks for."""
-        if evidence.ruling(self.threshold, self.side) is not Ruling.PASSES:
+    def _control(self, evidence: Evidence, control: Margin | None) -> list[str]:
+        """Why the task leaves the question open; nothing where it does not."""
+        limited = self._limited(evidence, control, missing=False)
+        if control is None:
+            hindered = evidence.high < self.threshold >= limited.fires_to
+            return ["no positive control (bp and bp@frozen) among the logs"] if hindered else []
+        if self.threshold < limited.fires_to:
             return []
+        if control.kind == "one seed":
+            return ["one seed of bp and bp@frozen cannot show that this task rewards depth"]
+        return [f"this task cannot tell: backprop itself gains {_interval(control)} over its frozen twin"]
+
+    def _conditions(self, cell: Cell, found: Sequence[Opponent]) -> list[str]:
+        """What else a pass asks for, and is not there."""
         roles = {opponent.role for opponent in found}
-        missing = []
+        missing = [f"not compared: {listed(left_out)}"] if (left_out := _left_out(cell, found)) else []
         if "frozen" not in roles:
             missing.append(f"no frozen twin: {_why_not(cell)}")
         if "readout" not in roles and not self._more_than_shallow(cell, found):
@@ -156,7 +160,7 @@ class Depth(Check):
         if any(run is other for opponent in found for run in opponent.runs for other in shallow):
             return True  # it is one of the opponents, and was cleared
         compared = opponents(replace(cell, baseline=None, related=replace(cell.related, readouts=(shallow,))))
-        return all(opponent.margin.low() > 0 for opponent in compared)
+        return bool(compared) and all(opponent.margin.low() > 0 for opponent in compared)
 
     def _against(self, opponent: Opponent, ruling: Ruling, of: int) -> str:
         """The margin over the opponent that decides, in words that follow the numbers."""
@@ -172,7 +176,9 @@ class Depth(Check):
             says = f"which leaves {limit} open"
         if found.kind == "one seed":
             says += " (one seed is not enough)"
-        return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, ruling)}", *images_text(found)])
+        alone = _unpaired(opponent)
+        said = [f"left out of the pairs: seed{'s' if len(alone) > 1 else ''} {listed(alone)}"] if alone else []
+        return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, ruling)}", *said, *images_text(found)])
 
     def _beside(self, opponent: Opponent) -> str:
         return f"over {opponent.method} {_interval(opponent.margin)}"
@@ -186,9 +192,8 @@ class Depth(Check):
             said.append(f"unmatched: the logs do not state {listed(cell.baseline.unknown)}")
         unfinished = [run.name for run in cell.runs if not run.finished]
         if unfinished:
-            said.append(
-                f"unfinished, {'judged at the last logged epoch' if bare else 'not compared'}: {listed(unfinished)}"
-            )
+            how = "judged at the last logged epoch" if bare else "not compared"
+            said.append(f"unfinished, {how}: {listed(unfinished)}")
         if cell.baseline is not None and effectively_linear(cell.baseline.runs):
             said.append(f"{cell.baseline.method} is effectively linear (‖f‖/‖h‖ < 1 %)")
         if control is not None and cell.spec.rule != "bp":
@@ -203,6 +208,8 @@ class Depth(Check):
 
     def _settles(self, cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> str:
         """Advice that fits what was done already."""
+        if left_out := _left_out(cell, found):
+            return f"train to their end, with test accuracy logged: {listed(left_out)}"
         roles = {opponent.role for opponent in found}
         if "frozen" not in roles or any(not opponent.matched for opponent in found):
             return _train_the_twin(cell)
@@ -262,6 +269,20 @@ def _decider(found: Sequence[Opponent], ruling: Ruling) -> Opponent:
     if ruling is Ruling.FIRES:
         return min(found, key=lambda opponent: opponent.margin.high(LEVEL / len(found)))
     return min(found, key=lambda opponent: (opponent.margin.low(), opponent.margin.mean))
+
+
+def _left_out(cell: Cell, found: Sequence[Opponent]) -> list[str]:
+    """The claim's own runs that some opponent was not compared with."""
+    return list(dict.fromkeys(name for opponent in found for name in without(cell.runs, opponent.claims)))
+
+
+def _unpaired(opponent: Opponent) -> list[int | None]:
+    """The seeds of either side that stand on that side alone."""
+    if opponent.margin.kind == "Welch" or not opponent.runs:
+        return []
+    paired = {opponent.claims[row].spec.seed for row in opponent.margin.rows}
+    seeds = [run.spec.seed for run in (*opponent.claims, *opponent.runs)]
+    return list(dict.fromkeys(seed for seed in seeds if seed not in paired))
 
 
 def _interval(found: Margin, level: float = LEVEL) -> str:

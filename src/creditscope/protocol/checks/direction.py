@@ -12,12 +12,13 @@ from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Check, CheckPlot, Outcome
 from creditscope.protocol.checks.block_credit import BlockCredit, epoch_row, last_probe, read_block, read_update
 from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome
-from creditscope.protocol.facts import RunFacts
+from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.inference import holm
-from creditscope.protocol.pooling import NullDraws, Pool, clearly_below, pool
+from creditscope.protocol.pooling import NullDraws, Pool, pool, reach
 from creditscope.protocol.spill import Slot, Spill
 from creditscope.protocol.text import counted, listed, number
 from creditscope.quantities.expensive import GRADIENT
+from creditscope.quantities.per_epoch import COSINE
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, ProbeRow
 from creditscope.records.table import Table
@@ -194,17 +195,14 @@ class Direction(Check):
         return Table(columns, tuple(rows), title="Tested blocks, pooled over seeds")
 
     def _evidence(self, tested: Tested, complete: bool) -> Evidence:
-        """Evidence in units of the threshold: what every tested block clears, and what none of them exceeds."""
+        """Evidence in units of the threshold: what all blocks and all but a few seeds clear, and what none does."""
         found, seeds = tested.pool, len(tested.cosines)
-        tolerated = clearly_below(tested.cosines, tested.nulls, self.threshold) <= seeds // TOLERATED
-        clear = seeds > 1 and complete and tolerated and bool((found.p < LEVEL).all())
-        low = float(found.low.min()) if clear else -math.inf
-        high = math.inf
-        if seeds > 2:
-            nowhere_above = not bool((found.low > self.threshold).any())
-            high = found.gamma_high if nowhere_above else math.inf
-            if found.against.any():
-                high = min(high, float(found.high[found.against].min()))
+        clear = seeds > 1 and complete and bool((found.p < LEVEL).all())
+        tolerable = np.sort(reach(tested.cosines, tested.nulls))[seeds // TOLERATED]
+        low = min(float(found.low.min()), float(tolerable)) if clear else -math.inf
+        high = max(found.gamma_high, float(found.low.max()))
+        if found.against.any():
+            high = min(high, float(found.high[found.against].min()))
         return Evidence(float(found.mean.min()), low, high, Grade.EXACT)
 
     def _nothing_left(self, cell: Cell, readings: Sequence[Reading], exact: tuple[int, ...], update: bool) -> Outcome:
@@ -261,7 +259,7 @@ class Direction(Check):
         if len(above) == len(names) and (found.p >= LEVEL).any():
             return f"{_blocks(names[found.p >= LEVEL])} cannot be told from the null (p ≥ {LEVEL:g})"
         if len(above) == len(names):
-            return f"seeds disagree: {clearly_below(tested.cosines, tested.nulls, self.threshold)} lie clearly below"
+            return f"seeds disagree: {(reach(tested.cosines, tested.nulls) < self.threshold).sum()} lie clearly below"
         open_ = names[(found.low <= self.threshold) & (found.high >= self.threshold)]
         return f"the interval of {_blocks(open_)} holds {limit}" if len(open_) else f"{_blocks(below)} below {limit}"
 
@@ -351,20 +349,33 @@ def _credits(facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -> C
     """Of every part that trains: credit at the states for rules that deliver any, else the update of each block."""
     if facts.family == "signal":
         parts = [block for block in range(-1, facts.blocks) if facts.trains(block)]
-        return {block: read_block(facts, block, probe, row) for block in parts}
+        return {block: _verified(read_block(facts, block, probe, row), facts, probe, row) for block in parts}
     return {block: read_update(facts, block, probe) for block in range(facts.blocks) if facts.trains(block)}
 
 
+def _verified(credit: BlockCredit, facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -> BlockCredit:
+    """Credit that is said to be exact, or to be told from fresh feedback, where the log does not say otherwise."""
+    block = credit.block
+    if credit.standing == "exact":
+        measured = [COSINE.at(row, facts.units, block + 1) if row is not None else None]
+        measured += [GRADIENT.at(probe, facts.units, block) if probe is not None and block >= 0 else None]
+        wrong = [value for value in measured if value is not None and not value >= BACKPROP]
+        why = f"said to be exact by construction, and its measured cosine is {number(min(wrong))}" if wrong else ""
+        return BlockCredit(block, "unknown", why=why) if wrong else credit
+    kind = probe.null.kind if probe is not None and probe.null is not None else None
+    if credit.standing == "ok" and facts.learns and kind == "fresh feedback":
+        return BlockCredit(block, "unknown", why="its feedback learns: fresh feedback is no null for it")
+    return credit
+
+
 def _backprop(facts: RunFacts, run: RunLog) -> float | None:
-    """The smallest gradient cosine over the blocks that train, at the last probe that measured it."""
-    for probe in reversed(run.probes):
-        if (values := GRADIENT.read(probe, facts.units)) is not None:
-            wanted = [
-                values[block] if block < len(values) else None for block in range(facts.blocks) if facts.trains(block)
-            ]
-            known = [value for value in wanted if value is not None]
-            return min(known) if known and len(known) == len(wanted) else None
-    return None
+    """The smallest gradient cosine over the blocks that train, at the last epoch; None where one was not measured."""
+    probe = max(run.probes, key=lambda row: row.epoch, default=None)
+    if probe is None or (run.last is not None and probe.epoch < run.last.epoch):
+        return None
+    wanted = [finite(GRADIENT.at(probe, facts.units, block)) for block in range(facts.blocks) if facts.trains(block)]
+    known = [value for value in wanted if value is not None]
+    return min(known) if known and len(known) == len(wanted) else None
 
 
 def _last(reading: Reading, update: bool) -> Credits:
@@ -415,8 +426,9 @@ def _null(credits: Sequence[BlockCredit]) -> NullDraws:
         fewest = min((len(values) for values in draws), default=2)
         columns = iter(draws)
         blank = np.zeros(fewest)
-        joint = [blank if credit.standing == "zero" else next(columns)[:fewest] for credit in credits]
-        return NullDraws.of(np.stack(joint, axis=1))
+        joint = np.stack([blank if credit.standing == "zero" else next(columns)[:fewest] for credit in credits], axis=1)
+        whole = joint[np.isfinite(joint).all(axis=1)]
+        return NullDraws.of(whole) if len(whole) > 1 else NullDraws(np.nanmean(joint, 0), np.nanstd(joint, 0, ddof=1))
     mean, sd = (np.array([getattr(credit, name) or 0.0 for credit in credits]) for name in ("null_mean", "null_sd"))
     return NullDraws(mean, sd)
 

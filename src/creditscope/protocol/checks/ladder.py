@@ -1,5 +1,6 @@
 """The ladder check of rules with a loss in each block: do the last blocks still add, or do they ride free?"""
 
+import math
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -60,16 +61,14 @@ class LadderCheck(Check):
         if isinstance(found, str):
             return self.not_measured(found)
         evidence = Evidence(PP * found.mean, PP * found.low(), PP * found.high(), grade_of(found))
-        notes = []
-        if evidence.ruling(self.threshold, self.side) is Ruling.FIRES:
-            backprop = self._backprop(cell)
-            if isinstance(backprop, str) or PP * backprop.low() <= self.threshold:
-                said = backprop if isinstance(backprop, str) else _interval(backprop)
-                notes = [f"backprop's own last blocks are not shown to add more ({said})"]
-                evidence = Evidence(evidence.value, -np.inf, np.inf, evidence.grade)
-            else:
-                notes = [f"later blocks ride free: backprop's add {_interval(backprop)}"]
+        backprop, notes = self._backprop(cell), []
+        said, gain = (backprop, -math.inf) if isinstance(backprop, str) else (_interval(backprop), PP * backprop.low())
+        evidence = replace(evidence, fires_to=gain)
         ruling = evidence.ruling(self.threshold, self.side)
+        if ruling is Ruling.FIRES:
+            notes = [f"later blocks ride free: backprop's add {said}"]
+        elif evidence.high < self.threshold:
+            notes = [f"backprop's own last blocks are not shown to add more ({said})"]
         text = f"the last third of the blocks adds {_interval(found)} to a linear readout"
         return self.outcome(
             evidence,
@@ -79,13 +78,18 @@ class LadderCheck(Check):
         )
 
     def read(self, run: RunLog, facts: RunFacts) -> Rung:
-        """The last probe's pair of readouts."""
-        for probe in reversed(run.probes):
-            if probe.ladder is not None:
-                return Rung(probe.ladder)
-            if "ladder" in probe.not_measured:
-                return Rung(None, f"ladder: {probe.not_measured['ladder']}")
-        return Rung(None, "the log holds no readouts image by image")
+        """The last probe's pair of readouts: those of the last epoch, of the states that are asked for."""
+        probe = max(run.probes, key=lambda row: row.epoch, default=None)
+        if probe is None or (probe.ladder is None and "ladder" not in probe.not_measured):
+            return Rung(None, "the log holds no readouts image by image at its last probe")
+        if probe.ladder is None:
+            return Rung(None, f"ladder: {probe.not_measured['ladder']}")
+        if run.last is not None and probe.epoch < run.last.epoch:
+            return Rung(None, f"probed at epoch {probe.epoch}, not at the last epoch {run.last.epoch}")
+        lower = facts.blocks - math.ceil(facts.blocks / 3)
+        if probe.ladder.state != lower:
+            return Rung(None, f"the lower readout is that of state {probe.ladder.state}, not of {lower}")
+        return Rung(probe.ladder)
 
     def _backprop(self, cell: Cell) -> Margin | str:
         runs = cell.related.control

@@ -3,13 +3,13 @@
 import math
 from typing import final
 
-from creditscope.protocol.accuracies import is_unequal, judged_chance, side_of
+from creditscope.protocol.accuracies import counts_of, is_unequal, judged_chance, side_of
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Check, CheckPlot, Outcome
-from creditscope.protocol.checks.seeds import grade_of, images_text, k_of_n, needed_text, point_seeds
-from creditscope.protocol.evidence import Evidence, Ruling
+from creditscope.protocol.checks.seeds import grade_of, images_text, k_of_n, needed_text, point_seeds, without
+from creditscope.protocol.evidence import Evidence, Grade, Ruling
 from creditscope.protocol.margins import Margin, margin
-from creditscope.protocol.text import number, span
+from creditscope.protocol.text import listed, number, span
 
 PP = 100.0
 
@@ -50,13 +50,18 @@ class Learning(Check):
         runs, side = measured
         limit = self.at(self.threshold * min(1.0, PP * chance))
         found = margin(side, chance)
-        evidence = Evidence(PP * found.mean, PP * found.low(), PP * found.high(), grade_of(found))
+        silent, sized = without(cell.runs, runs), counts_of(cell.spec) is not None
+        low = -math.inf if silent else PP * found.low()
+        evidence = Evidence(PP * found.mean, low, PP * found.high(), grade_of(found) if sized else Grade.PROXY)
+        notes = [f"no accuracy is logged for {listed(silent)}"] if silent else []
+        notes += [] if sized else ["the size of the classes is not logged: chance is taken as one in their number"]
         seeds = point_seeds(runs, found, PP)
+        ruling = evidence.ruling(limit.threshold, limit.side)
         return limit.outcome(
             evidence,
-            self._sentence(cell, chance, found, evidence.ruling(limit.threshold, limit.side), limit.threshold),
+            "; ".join([self._sentence(cell, chance, found, ruling, limit.threshold), *notes]),
             seeds,
-            needed_text(found, limit.threshold / PP, "of the run"),
+            needed_text(found, limit.threshold / PP, "of the run") if sized and not silent else None,
             details={
                 "chance": chance,
                 "balanced": is_unequal(cell.spec),

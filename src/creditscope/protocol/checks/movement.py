@@ -39,7 +39,7 @@ class MovementCheck(EpochCheck):
         movement = row.movement
         if movement is None:
             return Evidence.missing("no movement of weights is logged")
-        weights = self._weights(movement)
+        weights = self._weights(facts, movement)
         if not facts.learns or weights.grade is Grade.MISSING:
             return weights
         known = {name: value for name, value in (movement.feedback or {}).items() if finite(value) is not None}
@@ -50,12 +50,15 @@ class MovementCheck(EpochCheck):
             return weights
         return Evidence.point(stillest, Grade.EXACT, f"feedback {name}")
 
-    def _weights(self, movement: Movement) -> Evidence:
+    def _weights(self, facts: RunFacts, movement: Movement) -> Evidence:
         if len(movement.blocks) != len(movement.trainable):
             return Evidence.missing("the log names another number of blocks than it says which of them train")
+        depth, planned = facts.header.spec.depth, facts.header.spec.train_last is not None
+        if depth is not None and len(movement.blocks) != depth:
+            return Evidence.missing(f"movement is logged for {len(movement.blocks)} of {depth} blocks")
         lows, highs, moved = [], [], movement.weights.get
         for block, (names, trains) in enumerate(zip(movement.blocks, movement.trainable, strict=True)):
-            if trains and names:
+            if names and (trains or (planned and facts.trains(block))):
                 known = [value for value in map(moved, names) if value is not None and value - value == 0]  # finite
                 largest = max(known) if known else 0.0
                 lows.append((largest, block))

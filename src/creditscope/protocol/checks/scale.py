@@ -43,7 +43,7 @@ class Scale(EpochCheck):
         if what := diverged_at(row):
             return Evidence(None, math.inf, math.inf, Grade.EXACT, (f"diverged: {what}",))
         if (growth := GROWTH.read(row, facts.units)) is not None:
-            return _from_growth(growth)
+            return _from_growth(growth + [None] * ((facts.header.spec.depth or 0) - len(growth)))
         if (hidden := HIDDEN.read(row, facts.units)) is None:
             return Evidence.missing("no norm of the residual stream is logged")
         return self._from_states(facts, [finite(value) for value in hidden])

@@ -90,3 +90,13 @@ def point_seeds(runs: Sequence[RunLog], found: Margin, scale: float) -> tuple[Se
         )
         for run, value in zip(members, found.per_seed, strict=True)
     )
+
+
+def without(runs: Sequence[RunLog], compared: Sequence[RunLog]) -> list[str]:
+    """The names of runs that were left out of a comparison.
+
+    Args:
+        runs: All runs of a cell.
+        compared: Those that were compared.
+    """
+    return [run.name for run in runs if not any(run is other for other in compared)]

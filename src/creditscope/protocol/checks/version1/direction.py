@@ -254,7 +254,8 @@ def _asked(probe: ProbeRow) -> bool:
 
 
 def _drawn(draws: NDArray[np.float64] | Slot) -> NDArray[np.float64]:
-    return np.frombuffer(draws.read()) if isinstance(draws, Slot) else draws
+    values = np.frombuffer(draws.read()) if isinstance(draws, Slot) else draws
+    return values[np.isfinite(values)]
 
 
 def _pool(seeds: list[BlockCredit]) -> BlockTest:
