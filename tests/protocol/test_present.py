@@ -64,7 +64,7 @@ def test_the_same_measurement_is_asked_for_once(golden):
 def test_what_was_set_and_assumed_is_in_the_heading():
     audited = audit(GOLDEN, "published", 0.349, {"scale": 40}, {"blocks": 4, "h0": 9})
     assert audited.to_text(200).splitlines()[0] == (
-        "Protocol published, version 1; 5 cells judged; thresholds set: scale=40; assumed: blocks=4, h0=9"
+        "Protocol published, version 1; 5 cells judged; thresholds set: scale=40 (was 50); assumed: blocks=4, h0=9"
     )
 
 

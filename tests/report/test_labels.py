@@ -22,11 +22,14 @@ def test_the_experiment_with_most_claims_comes_first():
     assert names.claims[-1].judged.cell.label == "fa (B)"
 
 
-def test_cells_that_differ_only_in_how_they_were_probed_are_numbered():
+def test_cells_that_differ_only_in_how_they_were_probed_say_so():
     logs = cases.cell("dfa", cases.ALIGNED)
     probe = logs[0].spec.probe.model_copy(update={"n": 512})
     other = cases.cell("dfa", cases.ALIGNED, probe=probe)
-    assert [cell.label for cell in name_cells(audit([*logs, *other])).cells] == ["dfa #1", "dfa #2"]
+    assert [cell.label for cell in name_cells(audit([*logs, *other])).cells] == [
+        "dfa (probe 1024 sum)",
+        "dfa (probe 512 sum)",
+    ]
 
 
 def test_letters():

@@ -101,6 +101,7 @@ def test_a_command_that_was_not_given_names_the_logs_and_the_settings(logs):
     words = shlex.split(re.search(r"creditscope report .*? --out=report.html", shown).group())
     assert sorted(word for word in words if word.endswith(".jsonl")) == sorted(log.name for log in logs)
     assert {"--set=scale=40.0", "--protocol=standard"} <= set(words)
+    assert "--protocol=standard@1" in Page(render_report(logs, protocol="standard@1")).text
 
 
 def test_skipped_files_and_notes_are_named_without_their_folder(logs):

@@ -42,7 +42,7 @@ def test_every_check_has_words_and_every_outcome_a_sign():
 def test_the_verdict_comes_first(page):
     text = page.text
     places = [text.index(part) for part in ("2 claims judged: 1 trustworthy and 1 walked back.", "What the usual pair")]
-    places += [text.index(check.text.question) for check in protocol_named("standard").checks]
+    places += [text.index(check.text.question) for check in protocol_named("standard").checks if check.name != "ladder"]
     places += [text.index("A triangle marks"), text.index("Make this page again"), text.rindex("Skipped files")]
     assert places == sorted(places)
 
@@ -99,13 +99,15 @@ def test_the_depth_table_of_the_page(page, accuracies):
 
 
 def test_the_scale_table_of_the_page(page, folder):
-    rows = [row for row in page.table("method", "outcome", "value", "threshold") if row["method"] == "dfa-rms"]
+    rows = [row for row in page.table("method", "outcome", "seeds", "value", "threshold") if row["method"] == "dfa-rms"]
     growth = []
     for path in folder.glob("dfa-rms-s*"):
         last = [json.loads(line) for line in path.read_text().splitlines() if '"kind": "epoch"' in line][-1]
         growth.append(max(last["growth"]))
     assert rows[0]["value"] == f"{max(growth):.4g}×"
     assert rows[0]["outcome"] == "✕ fires"
+    assert rows[0]["seeds"] == "3 of 3"
+    assert rows[0]["fires since"] == "epoch 3"
 
 
 def test_advice_stands_only_where_something_fires(logs):
@@ -148,10 +150,69 @@ def test_two_experiments_get_letters(logs):
     assert methods == ["bp (A)", "dfa-rms (A)", "dfa (B)"]
     fired = {
         row["method"]
-        for row in page.table("method", "seed", "first fired at epoch")
-        if "scale" in row["first fired at epoch"]
+        for row in page.table("method", "seed", "fires since epoch")
+        if "scale" in row["fires since epoch"]
     }
     assert fired == {"dfa-rms (A)"}
+
+
+def test_a_check_that_applies_to_no_claim_is_named_and_left_out(page):
+    assert "Not asked here: ladder: not asked of a rule of the signal family." in page.text
+    assert not any("ladder" in plot["id"] for plot in page.data["plots"])
+    assert ("section", "id", "check-ladder") not in page.attributes
+
+
+def test_a_seed_that_fires_alone_is_counted_on_the_card(logs):
+    """One seed above the threshold walks the method back, and the card says that it is one of three."""
+    steep = [
+        cases.edit(log, lambda row: {"growth": [60.0] * 4}) if log.spec.seed == 42 and log.spec.method == "bp" else log
+        for log in logs
+    ]
+    (_, (card, *_)), *_ = cards(_named(steep))
+    assert card.label == "bp"
+    assert [(chip.ruling, chip.seeds) for chip in card.chips if chip.name == "scale"] == [("fires", "1 of 3")]
+    assert {chip.seeds for chip in card.chips if chip.name != "scale"} == {""}
+
+
+def test_a_card_names_the_opponent_that_decided_and_the_margin(logs):
+    (_, made), *_ = cards(_named(logs))
+    assert [(card.opponent, card.margin) for card in made] == [("bp@frozen", "26.3 pp"), ("dfa-rms@frozen", "-4.7 pp")]
+
+
+def test_an_advisory_check_that_disagrees_stands_on_the_card_and_never_in_red():
+    """Probe accuracy falls with depth, which is advice alone: the verdict stands, and the card says so."""
+    logs = [cases.edit(log, probe_accuracy=[0.4, 0.38, 0.36, 0.33, 0.30]) for log in cases.healthy("dfa")]
+    logs += cases.control()
+    page = Page(render_report(logs))
+    assert "representation (advisory) disagrees" in page.text
+    section = next(s for s in check_sections(_named(logs)) if s.name == "representation")
+    assert section.fires
+    shown = [value for tag, name, value in page.attributes if (tag, name) == ("span", "class")]
+    assert "tone hint" in shown
+    assert "tone bad" not in shown
+
+
+def test_one_seed_under_a_protocol_of_points_says_so(logs):
+    alone = [log for log in logs if log.spec.seed == 42]
+    assert [card.remarks for _, made in cards(_named(alone, "published")) for card in made] == [
+        ("1 seed, point estimate",),
+        ("1 seed, point estimate",),
+    ]
+    assert all(not card.remarks for _, made in cards(_named(logs, "published")) for card in made)
+
+
+def test_what_the_audit_discloses_is_on_the_page(logs):
+    plan = [log.spec for log in logs] + [cases.run("dfa", 7).spec]
+    text = Page(render_report(logs, thresholds={"scale": 40.0}, plan=plan)).text
+    said = text[text.index("What this audit discloses") : text.index("What the usual pair would have said")]
+    # Two cells by learning and by depth at 2.5 % each, one by direction at 1 %: backprop is not asked.
+    assert "0.05 of 2 by learning (2.5 % each), 0.01 of 1 by direction (1 % each) and 0.05 of 2 by depth" in said
+    assert "thresholds set: scale=40 (was 50)" in said
+    assert "cut into blocks by the model itself (2 cells)" in said
+    assert f"of the {len(plan)} runs of the plan: missing dfa (seed 7)" in said
+    bare = Page(render_report(logs)).text
+    assert "no threshold was changed" in bare
+    assert "no plan was declared, so that runs left out cannot be told" in bare
 
 
 def _named(logs, protocol="standard"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from protocol import cases
 from report.cases import Page
 
 from creditscope.records.load import load_logs
@@ -140,7 +141,33 @@ def test_firing_epochs_are_those_of_the_audit(page, folder):
     for run in page.data["runs"]:
         rows = raw(folder, run)["epoch"]
         over = [row["epoch"] for row in rows if max(row["growth"]) > 50]
-        assert run["fires"].get("scale", [None])[0] == (over[0] if over else None)
+        assert run["fires"].get("scale") == (over[0] if over else None)
+
+
+def test_a_check_that_passes_at_the_end_is_marked_nowhere():
+    logs = cases.healthy("dfa")
+    steep = cases.edit(logs[0], lambda row: {"growth": [60.0 if row.epoch == 2 else 1.1] * 4})
+    page = Page(render_report([steep, *logs[1:]]))
+    assert [run["fires"] for run in page.data["runs"]] == [{}] * len(logs)
+    rows = page.table("method", "seed", "fires since epoch")
+    assert [row["fired, then recovered"] for row in rows] == ["scale 2, recovered 3", "–", "–"]
+    assert {row["fires since epoch"] for row in rows} == {"–"}
+
+
+def test_seeds_judged_together_are_marked_together(page):
+    """The collapsed method fires by scale in each run and, from epoch 1 on, as a whole by direction and depth."""
+    fires = {run["log"]: run["fires"] for run in page.data["runs"] if run["log"].startswith("dfa-rms-s")}
+    assert len(fires) == 3
+    assert all({"direction": 1, "depth": 1}.items() <= marks.items() for marks in fires.values())
+
+
+def test_the_margin_is_over_the_opponent_that_decides():
+    """A readout that is stronger than the twin is what the margin is taken from."""
+    logs = [*cases.cell("dfa", cases.ALIGNED), *cases.opponents("dfa", cases.replace(cases.FROZEN, accuracy=0.30))]
+    strong = cases.cell("bp@readout", cases.replace(cases.READOUT, accuracy=0.35))
+    logs = [log for log in logs if "readout" not in log.name] + strong
+    run = next(run for run in Page(render_report(logs)).data["runs"] if run["log"].startswith("dfa-s42"))
+    assert run["values"]["margin"][0][-1] == pytest.approx(10.0)
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from creditscope.protocol.evidence import Ruling
+from creditscope.protocol.facts import SMALLEST_RATIO
 from creditscope.protocol.text import counted, listed, number
 from creditscope.records.log import RunLog
 from creditscope.records.spec import DataSpec, RunSpec
@@ -76,10 +77,30 @@ def disclosures(audit: "Audit") -> tuple[str, ...]:
     Args:
         audit: The audit.
     """
-    lines = [*_by_chance(audit), *_cuts(audit)]
-    if audit.plan is not None:
-        lines.append(audit.plan.text)
-    return tuple(lines)
+    plan = "no plan was declared, so that runs left out cannot be told" if audit.plan is None else audit.plan.text
+    return (*_by_chance(audit), *(changes(audit) or ["no threshold was changed"]), *_cuts(audit), plan)
+
+
+def changes(audit: "Audit") -> list[str]:
+    """The thresholds that were set, with what the protocol has, and what was assumed where logs are silent.
+
+    Args:
+        audit: The audit.
+    """
+    said = []
+    if set_ := audit.protocol.overrides:
+        usual = {check.name: type(check) for check in audit.protocol.checks}
+        shown = (f"{name}={value:g} (was {usual[name].threshold:g})" for name, value in set_)
+        said.append("thresholds set: " + ", ".join(shown))
+    assume = audit.assume
+    given = {
+        "blocks": assume.blocks,
+        "h0": assume.h0,
+        "ratio": assume.ratio if assume.ratio != SMALLEST_RATIO else None,
+    }
+    if stated := [f"{name}={value:g}" for name, value in given.items() if value is not None]:
+        said.append("assumed: " + ", ".join(stated))
+    return said
 
 
 def disclosed(audit: "Audit") -> dict[str, Any]:

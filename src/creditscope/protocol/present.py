@@ -1,14 +1,14 @@
 """An audit as sections of tables and lines, for a terminal, a review (Markdown) or a paper (LaTeX)."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from creditscope.protocol.cells import accuracy_of
 from creditscope.protocol.check import Outcome
-from creditscope.protocol.disclosure import disclosures
-from creditscope.protocol.evidence import Grade, Ruling
+from creditscope.protocol.disclosure import changes, disclosures
+from creditscope.protocol.evidence import Grade, History, Ruling
 from creditscope.protocol.sensitivity import DIFFERENCES, Range, gaps
 from creditscope.protocol.text import counted, listed, number, span
 from creditscope.quantities.per_epoch import HIDDEN, REFERENCE
@@ -99,14 +99,11 @@ def render(found: Sequence[Section], form: Form, width: int | None = None) -> st
 
 def heading(audit: "Audit") -> str:
     """Which protocol, how many cells, what was set and assumed."""
-    protocol = audit.protocol
-    parts = [f"Protocol {protocol.title}; {counted(len(audit.claims), 'cell')} judged"]
-    if protocol.overrides:
-        parts.append("thresholds set: " + ", ".join(f"{name}={value:g}" for name, value in protocol.overrides))
-    given = {name: value for name, value in (("blocks", audit.assume.blocks), ("h0", audit.assume.h0)) if value}
-    if given:
-        parts.append("assumed: " + ", ".join(f"{name}={value:g}" for name, value in given.items()))
-    return "; ".join(parts)
+    return "; ".join([_judged(audit), *changes(audit)])
+
+
+def _judged(audit: "Audit") -> str:
+    return f"Protocol {audit.protocol.title}; {counted(len(audit.claims), 'cell')} judged"
 
 
 def caption(audit: "Audit") -> str:
@@ -115,7 +112,7 @@ def caption(audit: "Audit") -> str:
     Args:
         audit: The audit.
     """
-    return "; ".join([heading(audit), *disclosures(audit)])
+    return "; ".join([_judged(audit), *disclosures(audit)])
 
 
 def asked(audit: "Audit") -> list[str]:
@@ -143,7 +140,7 @@ def under(audit: "Audit") -> str:
 
 
 def verdict_table(audit: "Audit") -> Table:
-    """One row a cell, one column a required check: outcome, value, and the grade where it is not exact."""
+    """One row a cell, one column a required check: outcome, seeds that agree, value, grade where it is not exact."""
     names = asked(audit)
     rows = []
     for cell in audit.cells:
@@ -159,7 +156,7 @@ def long_table(audit: "Audit") -> Table:
     rows, names = [], asked(audit)
     for cell in audit.claims:
         for outcome in (o for o in cell.outcomes if o.name in names):
-            grade, seeds = str(outcome.evidence.grade), _agree(outcome)
+            grade, seeds = str(outcome.evidence.grade), agreeing(outcome)
             value = " ".join(filter(None, (_value(outcome), _over(outcome))))
             limit = number(outcome.threshold)
             rows.append((cell.cell.label, outcome.name, str(outcome.ruling), grade, value, limit, seeds))
@@ -195,21 +192,26 @@ def timeline_table(audit: "Audit") -> Table:
     rows = []
     for cell in audit.claims:
         for run in cell.timelines:
-            fired = [
-                f"{name} {h.first}" + (f" (recovered {h.recovered})" if h.recovered is not None else "")
-                for name, h in run.firings.items()
-            ]
             saved = ""
             if run.alert_epoch is not None and run.saved_epochs is not None:
                 share = f" ({run.saved_fraction:.0%})" if run.saved_fraction is not None else ""
                 seconds = f", {run.saved_seconds:.3g} s" if run.saved_seconds is not None else ""
                 saved = f"alert at {run.alert_epoch}: {run.saved_epochs} epochs{share}{seconds}"
             seed = "?" if run.seed is None else str(run.seed)
-            rows.append((cell.cell.label, seed, ", ".join(fired) or "never", saved or "–"))
+            rows.append((cell.cell.label, seed, *_since(run.firings), saved or "–"))
         if pooled := cell.pooled_history:
-            fired = [f"{name} {history.first}" for name, history in pooled.items()]
-            rows.append((cell.cell.label, "all", ", ".join(fired), "–"))
-    return Table(("method", "seed", "first fired at epoch", "compute an alert would have saved"), tuple(rows))
+            rows.append((cell.cell.label, "all", *_since(pooled), "–"))
+    columns = ("method", "seed", "fires since epoch", "fired, then recovered", "compute an alert would have saved")
+    return Table(columns, tuple(rows))
+
+
+def _since(histories: Mapping[str, History]) -> tuple[str, str]:
+    """What still fires at the end, and what no longer does."""
+    firing = [f"{name} {h.first}" for name, h in histories.items() if h.recovered is None]
+    recovered = [
+        f"{name} {h.first}, recovered {h.recovered}" for name, h in histories.items() if h.recovered is not None
+    ]
+    return ", ".join(firing) or "–", "; ".join(recovered) or "–"
 
 
 def decisions_table(audit: "Audit") -> Table:
@@ -221,8 +223,8 @@ def decisions_table(audit: "Audit") -> Table:
         alone = f"{decision.by_accuracy}\n{_against(decision.accuracy, decision.chance)}"
         pair = f"{decision.by_accuracy_and_gamma}\nΓ = {number(decision.gamma)}"
         shown = str(cell.verdict.kind) if cell.verdict else ""
-        rows.append((cell.cell.label, alone, pair, *(str(outcomes[name].ruling) for name in names), shown))
-    return Table(("method", "accuracy alone", "accuracy and Γ", *names, "whole verdict"), tuple(rows))
+        rows.append((cell.cell.label, alone, pair, shown, *(str(outcomes[name].ruling) for name in names)))
+    return Table(("method", "accuracy alone", "accuracy and Γ", "whole verdict", *names), tuple(rows))
 
 
 def long_decisions_table(audit: "Audit") -> Table:
@@ -277,19 +279,34 @@ def _why(audit: "Audit") -> tuple[str, ...]:
 
 
 def _kind(cell: "JudgedCell", audit: "Audit", then: str) -> str:
-    """The verdict, with the advisory checks that disagree, and whether it hangs on one seed."""
+    """The verdict with its remarks."""
     if cell.verdict is None:
         return "baseline"
-    said = [str(cell.verdict.kind)]
-    if cell.verdict.disagrees:
+    return then.join([str(cell.verdict.kind), *remarks(cell, audit)])
+
+
+def remarks(cell: "JudgedCell", audit: "Audit") -> list[str]:
+    """What belongs on the line of a verdict: advisory checks that disagree with it, and whether it hangs on one seed.
+
+    Args:
+        cell: A claim.
+        audit: Under which protocol.
+    """
+    said = []
+    if cell.verdict is not None and cell.verdict.disagrees:
         against = [o.name for o in cell.outcomes if not o.required and o.ruling is Ruling.FIRES]
         said.append(f"{listed(against)} (advisory) disagree{'s' if len(against) == 1 else ''}")
     if len(cell.cell.runs) == 1 and not audit.protocol.pools_seeds:
         said.append("1 seed, point estimate")
-    return then.join(said)
+    return said
 
 
-def _agree(outcome: Outcome) -> str:
+def agreeing(outcome: Outcome) -> str:
+    """On how many of how many seeds a side was taken that was ruled; empty where none was.
+
+    Args:
+        outcome: Of a cell.
+    """
     return "" if outcome.agree is None else "{} of {}".format(*outcome.agree)
 
 
@@ -309,11 +326,9 @@ def _settle(audit: "Audit") -> tuple[str, ...]:
 
 
 def _cell(outcome: Outcome) -> str:
-    parts = [str(outcome.ruling)]
+    parts = [", ".join(filter(None, (str(outcome.ruling), agreeing(outcome))))]
     if outcome.ruling not in (Ruling.NOT_MEASURED, _NOT_ASKED):
         parts += [_value(outcome), _over(outcome)]
-        if seeds := _agree(outcome):
-            parts.append(f"{seeds} seeds")
         if outcome.evidence.grade is not Grade.EXACT:
             parts.append(str(outcome.evidence.grade))
     return "\n".join(part for part in parts if part)

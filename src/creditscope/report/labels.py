@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from creditscope.protocol.audit import Audit, JudgedCell
+from creditscope.protocol.check import Check
+from creditscope.protocol.present import asked
+from creditscope.records.labels import labels_of
 from creditscope.records.spec import RunSpec, digest
 from creditscope.records.table import visible
 from creditscope.rules import RULES
@@ -48,6 +51,12 @@ class Names:
     audit: Audit
 
     @property
+    def checks(self) -> tuple[Check, ...]:
+        """The checks of the protocol, less those required ones that apply to no claim of the page."""
+        shown, protocol = asked(self.audit), self.audit.protocol
+        return tuple(check for check in protocol.checks if check.name in shown or check in protocol.advisory)
+
+    @property
     def claims(self) -> tuple[Named, ...]:
         """The cells with a verdict."""
         return tuple(named for named in self.cells if named.judged.verdict is not None)
@@ -70,7 +79,7 @@ def name_cells(audit: Audit) -> Names:
     found: list[Named] = []
     for index, key in enumerate(order):
         members = sorted((c for c in audit.cells if keys[id(c)] == key), key=_reading_order)
-        labels = _distinct([visible(cell.cell.method, keep="") for cell in members])
+        labels = _distinct([visible(label, keep="") for label in labels_of([cell.cell.spec for cell in members])])
         colours: dict[str, int] = {}
         for cell, label in zip(members, labels, strict=True):
             base = _base(cell.cell.spec)

@@ -13,8 +13,16 @@ from markupsafe import Markup
 
 from creditscope.errors import BadInput, CannotWrite, argument
 from creditscope.protocol.audit import Audit, Logs, audit
-from creditscope.protocol.present import decisions_table, heading, runs_table, stays_table, timeline_table, under
-from creditscope.protocol.presets import NAMES, Protocol, place_of
+from creditscope.protocol.disclosure import disclosures
+from creditscope.protocol.present import (
+    decisions_table,
+    heading,
+    runs_table,
+    stays_table,
+    timeline_table,
+    under,
+)
+from creditscope.protocol.presets import NAMES, Protocol, place_of, protocol_named
 from creditscope.records.load import Loaded
 from creditscope.records.log import RunLog, write_atomic
 from creditscope.records.provenance import version
@@ -26,6 +34,7 @@ from creditscope.report.sections import (
     cards,
     check_sections,
     headline,
+    not_asked,
     usual_pair,
 )
 from creditscope.report.series import embed, page_data
@@ -139,6 +148,8 @@ def _page(result: Audit, command: str | None) -> str:
             marks=SYMBOLS | VERDICT_SYMBOLS,
             decisions=decisions_table(result),
             checks=check_sections(names),
+            not_asked=not_asked(names),
+            disclosures=disclosures(result),
             timeline=timeline_table(result),
             sensitivity=stays_table(result),
             layers=[(cell.cell.label, per_layer_table(cell)) for cell in result.claims],
@@ -157,7 +168,8 @@ def _page(result: Audit, command: str | None) -> str:
 def _command(result: Audit) -> str:
     """The command line that makes the page again where the logs lie."""
     protocol = result.protocol
-    if protocol.name not in NAMES or protocol.dropped:
+    name = next((name for name in NAMES if _version(protocol_named(name)) == _version(protocol)), None)
+    if name is None or protocol.dropped:
         return f"# judged from Python: write_report(..., protocol=...), a protocol of its own: {protocol.title}"
     logs = [run.name for cell in result.cells for run in cell.cell.runs]
     baselines = [cell.cell.baseline for cell in result.claims if cell.cell.baseline is not None]
@@ -169,8 +181,12 @@ def _command(result: Audit) -> str:
     options += [f"--set={name}={value!r}" for name, value in protocol.overrides]
     assumed = {"blocks": result.assume.blocks, "h0": result.assume.h0, "ratio": result.assume.ratio}
     options += [f"--assume={name}={value!r}" for name, value in assumed.items() if value is not None]
-    command = ["creditscope", "report", *logs, f"--protocol={protocol.name}", *options, "--out=report.html"]
+    command = ["creditscope", "report", *logs, f"--protocol={name}", *options, "--out=report.html"]
     return shlex.join(command)
+
+
+def _version(protocol: Protocol) -> tuple[str, str]:
+    return protocol.name, protocol.version
 
 
 def _policy(script: str, style: str) -> str:

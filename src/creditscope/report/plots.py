@@ -1,9 +1,10 @@
 """Which plots the page has, and which quantities each may show."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from creditscope.protocol.presets import Protocol
+from creditscope.protocol.check import Check
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Plot:
         id: Of its element.
         quantities: What may be chosen, the first at first.
         view: Against epochs or against layers, at first.
-        marks: Checks whose first firing epoch is marked.
+        marks: Checks whose firing is marked.
         baselines: Whether frozen runs are drawn too.
     """
 
@@ -25,18 +26,19 @@ class Plot:
     baselines: bool = False
 
 
-def plots(protocol: Protocol) -> tuple[Plot, ...]:
+def plots(checks: Sequence[Check], required: Sequence[Check]) -> tuple[Plot, ...]:
     """The plots of a page: one for each check that has one, then those over time.
 
     Args:
-        protocol: Whose checks.
+        checks: The checks of the page.
+        required: Those that count: where they fire is marked in the plots over time.
     """
     own = [
         Plot(f"plot-{check.name}", check.plot.quantities, check.plot.view, (check.name,), check.plot.baselines)
-        for check in protocol.checks
+        for check in checks
         if check.plot is not None
     ]
-    marks = tuple(check.name for check in protocol.required)
+    marks = tuple(check.name for check in required)
     return (*own, *(Plot(f"plot-{name}", quantities, "epochs", marks) for name, quantities in _OVER_TIME.items()))
 
 

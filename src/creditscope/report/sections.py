@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from creditscope.protocol.audit import Audit
 from creditscope.protocol.check import Check, CheckText, Outcome, said
 from creditscope.protocol.evidence import Ruling
+from creditscope.protocol.present import agreeing, asked, remarks
 from creditscope.protocol.text import counted, listed
 from creditscope.records.table import Align, Table
 from creditscope.report.labels import Named, Names
@@ -19,11 +21,13 @@ class Chip:
         name: The check.
         ruling: Its outcome.
         symbol: The outcome as a sign.
+        seeds: On how many of how many seeds, where not on all.
     """
 
     name: str
     ruling: str
     symbol: str
+    seeds: str
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,11 @@ class Card:
         symbol: The verdict as a sign.
         accuracy: Mean and standard deviation over seeds.
         gamma: The aggregate cosine, as papers give it.
+        opponent: What decided its depth; empty where nothing did.
+        margin: By how much it beats that.
         seeds: How many, how far.
-        chips: The required checks.
+        remarks: What belongs on the line of the verdict.
+        chips: The required checks that apply to some claim of the page.
         reasons: Why, each in one clause.
         settles: What would settle what is open.
     """
@@ -47,7 +54,10 @@ class Card:
     symbol: str
     accuracy: str
     gamma: str
+    opponent: str
+    margin: str
     seeds: str
+    remarks: tuple[str, ...]
     chips: tuple[Chip, ...]
     reasons: tuple[str, ...]
     settles: tuple[str, ...]
@@ -110,7 +120,7 @@ def cards(names: Names) -> tuple[tuple[str, tuple[Card, ...]], ...]:
     """
     found = []
     for index, group in enumerate(names.groups):
-        mine = tuple(_card(named) for named in names.claims if named.group == index)
+        mine = tuple(_card(named, names.audit) for named in names.claims if named.group == index)
         if mine:
             found.append((group, mine))
     return tuple(found)
@@ -147,8 +157,20 @@ def check_sections(names: Names) -> tuple[CheckSection, ...]:
     Args:
         names: The cells.
     """
-    protocol = names.audit.protocol
-    return tuple(_section(check, check in protocol.required, names) for check in protocol.checks)
+    return tuple(_section(check, check in names.audit.protocol.required, names) for check in names.checks)
+
+
+def not_asked(names: Names) -> tuple[str, ...]:
+    """The checks that apply to no claim of the page, each with why.
+
+    Args:
+        names: The cells.
+    """
+    shown = {check.name for check in names.checks}
+    whys: dict[str, dict[str, None]] = {}
+    for outcome in (o for named in names.claims for o in named.judged.outcomes if o.name not in shown):
+        whys.setdefault(outcome.name, {})[outcome.reason] = None
+    return tuple(f"{name}: {listed(reasons)}" for name, reasons in whys.items())
 
 
 def _section(check: Check, required: bool, names: Names) -> CheckSection:
@@ -177,8 +199,8 @@ def _extra(check: Check, found: list[tuple[Named, Outcome]]) -> Table | None:
 
 def _numbers(outcomes: list[tuple[Named, Outcome]]) -> Table:
     """What a check found; an empty column is left out."""
-    columns: dict[str, Align] = {"method": "left", "outcome": "left", "value": "right", "interval": "right"}
-    columns |= {"threshold": "right", "grade": "left", "first fired": "left", "per seed": "left"}
+    columns: dict[str, Align] = {"method": "left", "outcome": "left", "seeds": "left", "value": "right"}
+    columns |= {"interval": "right", "threshold": "right", "grade": "left", "fires since": "left", "per seed": "left"}
     rows = []
     for named, outcome in outcomes:
         check, interval = outcome.check, outcome.evidence.interval
@@ -186,11 +208,12 @@ def _numbers(outcomes: list[tuple[Named, Outcome]]) -> Table:
             (
                 named.judged.cell.label,
                 f"{SYMBOLS[outcome.ruling]} {outcome.ruling}",
+                agreeing(outcome),
                 _known(outcome.evidence.value, check),
                 "" if interval is None else check.show_interval(*interval),
                 check.show(check.threshold),
-                str(outcome.evidence.grade),
-                "never" if outcome.first_epoch is None else f"epoch {outcome.first_epoch}",
+                "" if outcome.ruling is Ruling.NOT_APPLICABLE else str(outcome.evidence.grade),
+                f"epoch {outcome.first_epoch}" if _dated(outcome) else "",
                 ", ".join(f"{_seed(seed.seed)}: {_known(seed.evidence.value, check)}" for seed in outcome.per_seed),
             )
         )
@@ -198,6 +221,10 @@ def _numbers(outcomes: list[tuple[Named, Outcome]]) -> Table:
     names_of, aligns = list(columns), list(columns.values())
     picked = tuple(tuple(row[i] for i in kept) for row in rows)
     return Table(tuple(names_of[i] for i in kept), picked, tuple(aligns[i] for i in kept))
+
+
+def _dated(outcome: Outcome) -> bool:
+    return outcome.ruling is Ruling.FIRES and outcome.first_epoch is not None
 
 
 def _seed(seed: int | None) -> str:
@@ -208,10 +235,11 @@ def _known(value: float | None, check: Check) -> str:
     return "–" if value is None else check.show(value)
 
 
-def _card(named: Named) -> Card:
-    judged = named.judged
+def _card(named: Named, audit: Audit) -> Card:
+    judged, shown = named.judged, asked(audit)
     assert judged.verdict is not None
     mean, sd, gamma = judged.accuracy["mean"], judged.accuracy["sd"], judged.decision.gamma
+    depth = next((o for o in judged.outcomes if o.required and o.baseline and o.evidence.value is not None), None)
     accuracy = "not logged" if mean is None else f"{mean:.4f}" + ("" if sd is None else f" ± {sd:.4f}")
     return Card(
         label=named.label,
@@ -219,11 +247,20 @@ def _card(named: Named) -> Card:
         symbol=VERDICT_SYMBOLS[str(judged.verdict.kind)],
         accuracy=accuracy,
         gamma="not logged" if gamma is None else f"{gamma:+.3f}".replace("-", "−"),
+        opponent=(depth.baseline or {}).get("method") or "" if depth else "",
+        margin=depth.check.show(depth.evidence.value) if depth else "",
         seeds=_seeds(named),
-        chips=tuple(Chip(o.name, str(o.ruling), SYMBOLS[o.ruling]) for o in judged.outcomes if o.required),
+        remarks=tuple(remarks(judged, audit)),
+        chips=tuple(_chip(outcome) for outcome in judged.outcomes if outcome.name in shown),
         reasons=tuple(reason.split("; ")[0] for reason in judged.verdict.reasons),
         settles=judged.verdict.settles,
     )
+
+
+def _chip(outcome: Outcome) -> Chip:
+    agree = outcome.agree
+    some = "" if agree is None or agree[0] == agree[1] else agreeing(outcome)
+    return Chip(outcome.name, str(outcome.ruling), SYMBOLS[outcome.ruling], some)
 
 
 def _seeds(named: Named) -> str:

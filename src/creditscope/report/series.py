@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from creditscope.protocol.audit import JudgedCell
 from creditscope.protocol.cells import Baseline
+from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.facts import RunFacts
 from creditscope.protocol.text import number
 from creditscope.quantities import QUANTITIES, Quantity
@@ -30,7 +32,7 @@ def page_data(names: Names) -> dict[str, Any]:
     Args:
         names: The cells, and how they are called.
     """
-    page_plots = plots(names.audit.protocol)
+    page_plots = plots(names.checks, names.audit.protocol.required)
     shown = _shown(page_plots)
     runs = [
         _run(index, named, run, facts, shown)
@@ -91,7 +93,9 @@ def short(value: float | None) -> float | int | None:
 
 
 # A comparison of two runs: ``_margins`` computes it, no row holds it.
-_MARGIN = EpochQuantity(MARGIN, "margin", "pp", "accuracy − frozen twin's, same epoch (pp)", "one", lambda row: None)
+_MARGIN = EpochQuantity(
+    MARGIN, "margin", "pp", "accuracy − that of the deciding opponent (pp)", "one", lambda row: None
+)
 _KNOWN: dict[str, Quantity[Any]] = {**QUANTITIES, MARGIN: _MARGIN}
 
 
@@ -120,10 +124,9 @@ def _run(index: int, named: Named, run: RunLog, facts: RunFacts, shown: Mapping[
             values[name] = _by_layer(rows)
         if (band := _null(run, quantity)) is not None:
             nulls[name] = band
-    margins = _margins(run, named.judged.cell.baseline)
+    margins = _margins(run, _opponent(named.judged))
     if any(value is not None for value in margins):
         values[MARGIN] = [[short(value) for value in margins]]
-    firings = next((line.firings for line in named.judged.timelines if line.log == run.name), {})
     return {
         "cell": index,
         "seed": "?" if run.spec.seed is None else str(run.spec.seed),
@@ -133,7 +136,19 @@ def _run(index: int, named: Named, run: RunLog, facts: RunFacts, shown: Mapping[
         "exact": [layer for layer, exact in enumerate(facts.exact) if exact],
         "values": values,
         "nulls": nulls,
-        "fires": {name: [history.first, history.recovered] for name, history in firings.items()},
+        "fires": _fires(named.judged, run),
+    }
+
+
+def _fires(judged: JudgedCell, run: RunLog) -> dict[str, int]:
+    """Since which epoch each check fires that fires at the end, in the run or, where seeds are pooled, in the cell."""
+    firing = {outcome.name for outcome in judged.outcomes if outcome.ruling is Ruling.FIRES}
+    own = next((t.firings for t in judged.timelines if (t.log, t.seed) == (run.name, run.spec.seed)), {})
+    histories = own | judged.pooled_history
+    return {
+        name: history.first
+        for name, history in histories.items()
+        if name in firing and history.first is not None and history.recovered is None
     }
 
 
@@ -159,8 +174,15 @@ def _null(run: RunLog, quantity: Quantity[Any]) -> dict[str, Any] | None:
     return {"low": _by_layer(low), "high": _by_layer(high)}
 
 
+def _opponent(judged: JudgedCell) -> Baseline | None:
+    """What decided the depth of a claim: the readouts where its outcome names them, else its baseline."""
+    named = {log for outcome in judged.outcomes for log in (outcome.baseline or {}).get("logs", ())}
+    deciding = [runs for runs in judged.cell.related.readouts if any(run.name in named for run in runs)]
+    return Baseline(deciding[0]) if deciding else judged.cell.baseline
+
+
 def _margins(run: RunLog, baseline: Baseline | None) -> list[float | None]:
-    """Accuracy less that of the twin of the same seed (else of all twins) at the same epoch, in percentage points."""
+    """Accuracy less the opponent's at the same epoch and seed (else over all of its seeds), in percentage points."""
     if baseline is None:
         return []
     twins = [twin for twin in baseline.runs if twin.spec.seed == run.spec.seed] or list(baseline.runs)

@@ -41,8 +41,8 @@ class Depth(Check):
     title = "Depth"
     question = "Are trained blocks better than untrained ones?"
     healthy = (
-        "Each line is a run's accuracy less that of its frozen twin, in which the blocks stay as drawn. The strongest "
-        "opponent decides: the twin, or a net of which only the readout was trained."
+        "Each line is a run's accuracy less that of the opponent which decides, the strongest one: its frozen twin, in "
+        "which the blocks stay as drawn, or a net of which only the readout was trained."
     )
     advice = (
         "Report the frozen twin and the readout with the accuracy. If one of them is as good, the claim is about a "
@@ -64,8 +64,8 @@ class Depth(Check):
         ruling = evidence.ruling(self.threshold, self.side)
         reason = "; ".join(
             [
-                self._against(decider, ruling, len(found)),
                 *open_,
+                self._against(decider, ruling, len(found)),
                 *(self._beside(other) for other in found if other is not decider),
                 *self._remarks(cell, control, found),
             ]

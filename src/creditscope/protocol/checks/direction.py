@@ -91,11 +91,12 @@ class Direction(Check):
     question = "Does the credit that reaches the deep blocks point where the gradient points?"
     healthy = (
         "Each line is the mean cosine over samples. The band holds about 98 % of what the same net shows with "
-        "freshly drawn feedback: inside it, alignment is luck. Exact-by-construction states lie at 1 and do not count."
+        "freshly drawn feedback: one cosine inside it does not tell alignment from chance. Exact-by-construction "
+        "states lie at 1 and do not count."
     )
     advice = (
-        "The deep blocks are trained by noise, or against the gradient. Do not quote an aggregate Γ, which the first "
-        "state can carry alone; report the cosine of each block with its null and its interval over seeds."
+        "The deep blocks get next to nothing of the gradient's direction, or its opposite. Do not quote an aggregate "
+        "Γ, which the first state can carry alone; report the cosine of each block with its null and its interval."
     )
     plot = CheckPlot(("cosine", "published", "gradient", "rho", "nudge", "descent"), "layers", lines=("cosine",))
     live = True

@@ -34,8 +34,8 @@ class Learning(Check):
     title = "Learning"
     question = "Did the network learn anything?"
     healthy = (
-        "Accuracy less chance, which is the share of the largest class in the test labels. A constant predictor lies "
-        "at 0, whatever its accuracy."
+        "Each line is a run's accuracy; judged is how far it lies above chance, the share of the largest class in the "
+        "test labels, which a constant predictor reaches."
     )
     advice = "Nothing was learned: no other number of this run says anything about credit."
     settled_by = "log test accuracy and the size of every class of the test set, for 2 seeds or more"

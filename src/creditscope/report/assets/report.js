@@ -340,10 +340,10 @@
       for (const item of list) {
         for (const check of this.spec.marks) {
           const fired = item.run.fires[check];
-          if (!fired || fired[0] === null) continue;
-          const at = this.xs.indexOf(fired[0]);
+          if (fired === undefined) continue;
+          const at = this.xs.indexOf(fired);
           if (at < 0 || item.y[at] === null) continue;
-          const x = u.valToPos(fired[0], "x", true), y = u.valToPos(item.y[at], "y", true), size = 5 * ratio;
+          const x = u.valToPos(fired, "x", true), y = u.valToPos(item.y[at], "y", true), size = 5 * ratio;
           ctx.fillStyle = colour(data.cells[item.run.cell]);
           ctx.strokeStyle = css("--card"); ctx.lineWidth = ratio;
           ctx.beginPath(); ctx.moveTo(x, y - 2 * ratio); ctx.lineTo(x - size, y - size * 2.2); ctx.lineTo(x + size, y - size * 2.2); ctx.closePath(); ctx.fill(); ctx.stroke();

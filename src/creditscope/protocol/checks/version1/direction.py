@@ -91,11 +91,12 @@ class Direction(Check):
     question = "Does the credit that reaches the deep blocks point where the gradient points?"
     healthy = (
         "Each line is the mean cosine over samples. The band holds about 98 % of what the same net shows with "
-        "freshly drawn feedback: inside it, alignment is luck. Exact-by-construction states lie at 1 and do not count."
+        "freshly drawn feedback: one cosine inside it does not tell alignment from chance. Exact-by-construction "
+        "states lie at 1 and do not count."
     )
     advice = (
-        "The deep blocks are trained by noise. Do not quote an aggregate Γ, which the first state can carry alone; "
-        "report the cosine of each block with its null."
+        "The credit of the deep blocks is not told from noise. Do not quote an aggregate Γ, which the first state can "
+        "carry alone; report the cosine of each block with its null."
     )
     settled_by = (
         "probe the last checkpoint with the run's own feedback and K = 999 redraws; more seeds where undecided; for "
