@@ -32,6 +32,7 @@ def pictures(train=300, test=100):
 DATA = pictures()
 SMALL = {"batch": 100, "width": 96, "probe.n": 100, "probe.batch": 50, "probe.directions": 32}
 VIT = {"model": "vit-mini", "view": "cls", "width": 16}
+RESNET = {"model": "resnet", "width": 8, "depth": 3}
 
 
 def specs_of(methods, seeds=(1,), changes=None):
@@ -74,6 +75,7 @@ def allocated(work):
         (["fa-block", "bp+pen0.1"], (1, 2), {"batch": 30}),
         (["bp", "dfa-rms+pen0.01", "fa", "bp@frozen"], (1, 2), {"width": 48}),
         (["bp", "dfa-rms"], (1,), VIT),
+        (["bp", "dfa"], (1, 2), RESNET),
     ],
 )
 def test_the_peak_is_predicted_within_a_fifth(methods, seeds, changes):

@@ -7,7 +7,14 @@ import torch
 from cases import fleets
 from cases.fleets import spec
 
-from creditscope.engine.step import cross_entropy, dtype_of, schedule_factor, trained_parameters, weight_matrices
+from creditscope.engine.step import (
+    cross_entropy,
+    dtype_of,
+    precision,
+    schedule_factor,
+    trained_parameters,
+    weight_matrices,
+)
 
 
 def test_cosine_falls_from_one_by_epochs():
@@ -68,3 +75,12 @@ def test_the_loss_is_per_sample():
 
 def test_dtypes():
     assert dtype_of(spec("bp", dtype="bfloat16")) is torch.bfloat16
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("matmul", ["float32", "tf32"])
+def test_convolutions_have_the_precision_of_products(monkeypatch, matmul, before):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", before)
+    with precision(spec("bp", matmul=matmul)):
+        assert torch.backends.cudnn.allow_tf32 is (matmul == "tf32")
+    assert torch.backends.cudnn.allow_tf32 is before

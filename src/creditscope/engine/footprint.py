@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from creditscope.blocks import Batch, Blocks, CreditRule, Params, RuleState, Task, observe
-from creditscope.engine.step import Sent, cross_entropy, take_step
+from creditscope.engine.step import Sent, cross_entropy, in_training, take_step
 from creditscope.models import build_model
 from creditscope.probes.epoch_cosines import SAMPLES
 from creditscope.probes.per_epoch import EpochNumbers, epoch_numbers, summarise
@@ -23,6 +23,7 @@ from creditscope.probes.probe import planned_for
 from creditscope.records.method import Option
 
 _META = torch.device("meta")
+_aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         given = {leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
         out = func(*args, **(kwargs or {}))
+        if func is _aten.convolution.default:
+            self.peak = max(self.peak, self.held + _columns(out, *args[:2]))
+        elif func is _aten.convolution_backward.default:
+            self.peak = max(self.peak, self.held + _columns(*args[:3]))
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in given:
                 self._add(leaf.untyped_storage())
@@ -83,6 +88,19 @@ class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known[key] = weakref.ref(storage, gone)
         self.held += size
         self.peak = max(self.peak, self.held)
+
+
+def _columns(out: Tensor, x: Tensor, weight: Tensor) -> int:
+    """Bytes of all patches of a batch, which a convolution in float64 writes out on a CPU.
+
+    Args:
+        out: What it puts out, or the gradient there.
+        x: What comes in.
+        weight: Its kernels.
+    """
+    if x.dtype != torch.float64:
+        return 0
+    return 8 * len(x) * math.prod(weight.shape[1:]) * math.prod(out.shape[2:])
 
 
 def parameter_sizes(shapes: Shapes) -> dict[str, int]:
@@ -127,8 +145,10 @@ def step_peak(shapes: Shapes, rule: CreditRule, penalised: bool, batch: int, run
     asked = rule.noise(task, {name: p[0] for name, p in params.items()}, batch)
     noise = {name: _empty(shapes, runs, *shape) for name, shape in asked.items()}
     x, y = _empty(shapes, runs, batch, *shapes.input), _labels(runs, batch)
-    sent = Sent(params, _state(shapes, rule, runs), {}, numbers, noise, x, y)
-    return _tallied(lambda: vmap(partial(take_step, rule, task, frozenset(params), ""))(sent))
+    buffers = {name: b.new_empty(runs, *b.shape) for name, b in task.buffers.items()}
+    sent = Sent(params, _state(shapes, rule, runs), buffers, numbers, noise, x, y)
+    with in_training(list(task.blocks.model.modules())):
+        return _tallied(lambda: vmap(partial(take_step, rule, task, frozenset(params), ""))(sent))
 
 
 @lru_cache(maxsize=64)
@@ -213,7 +233,7 @@ def _tallied(work: Callable[[], object]) -> int:
 def _task(shapes: Shapes, device: torch.device = _META) -> Task:
     with device, torch.random.fork_rng(devices=[]):
         size = (shapes.width, shapes.depth, shapes.terminal_ln, dict(shapes.options))
-        model = build_model(shapes.model, shapes.input, shapes.classes, *size).to(shapes.dtype)
+        model = build_model(shapes.model, shapes.input, shapes.classes, *size).to(shapes.dtype).eval()
     blocks, buffers = Blocks.of(model), dict(model.named_buffers())
     few = torch.zeros(2, *shapes.input, dtype=shapes.dtype, device=device)
     with torch.no_grad():

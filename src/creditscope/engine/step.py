@@ -183,14 +183,16 @@ def in_training(modules: Collection[nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def precision(spec: RunSpec) -> Iterator[None]:
-    """While open, float32 matrix products have the precision that a run states.
+    """While open, float32 matrix products and convolutions have the precision that a run states.
 
     Args:
         spec: The run.
     """
-    before = torch.get_float32_matmul_precision()
+    before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if spec.matmul == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = spec.matmul == "tf32"
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = convolutions
