@@ -71,7 +71,7 @@ def softmax_error(logits, y):
     return e
 
 
-def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True):
+def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True, sent=None):
     """One rule on one batch.
 
     Args:
@@ -82,6 +82,7 @@ def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True):
         y: Labels.
         penalty: λ.
         terminal_ln: Whether out_ln stands before the head.
+        sent: Of a direct rule, what goes through the matrices, from (e, y); None: e.
 
     Returns:
         Gradients of the mean over the batch, credit c_0..c_L per sample, logits.
@@ -113,7 +114,8 @@ def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True):
         for level in reversed(range(depth)):
             credit.insert(0, credit[0] @ feedback[f"M.{level}"])
     else:
-        signals = [e @ feedback[f"B.{level}"] for level in range(depth)]
+        s = e if sent is None else sent(e, y)
+        signals = [s @ feedback[f"B.{level}"] for level in range(depth)]
         if method == "dfa-rms":
             signals = [s / (np.sqrt((s**2).mean(1, keepdims=True)) + RMS_EPS) for s in signals]
         credit = [signals[0], *signals]

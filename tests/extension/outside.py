@@ -36,9 +36,6 @@ class Transport(CreditRule):
     def init(self, task, params, generator):
         return TRANSPORT.init(task, params, generator)
 
-    def backward(self, task, state):
-        return TRANSPORT.backward(task, state)
-
     def deliver(self, task, params, state, batch):
         return TRANSPORT.deliver(task, params, state, batch)
 
@@ -55,7 +52,7 @@ class KolenPollack(Transport):
     start: str = "random"
     pull: float = 1.0
 
-    name = "kp"
+    name = "my-kp"
     formula = "the backward pass of BP with W replaced by B; B gets W's own gradient"
     paper = "Kolen & Pollack 1994"
     injection = "gradient at the logits, back through a learned matrix per linear map"
@@ -89,7 +86,7 @@ class WeightMirror(Transport):
     every: int = 3
     rate: float = 0.05
 
-    name = "wm"
+    name = "my-wm"
     formula = "the backward pass of BP with W replaced by B; B += rate * mean(response x noise), at W's norm"
     paper = "Akrout et al. 2019"
     injection = "gradient at the logits, back through a mirrored matrix per linear map"
@@ -121,7 +118,7 @@ class Pepita(FeedbackRule):
 
     scale: float = 0.1
 
-    name = "pepita"
+    name = "my-pepita"
     family = "update"
     formula = "second pass on x + e·F; block l gets h_{l+1} - h'_{l+1}"
     paper = "Dellaferrera & Kreiman 2022"

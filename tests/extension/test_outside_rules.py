@@ -22,8 +22,18 @@ from creditscope.records import parse_method
 from creditscope.rules.build import full_method, given_rules
 
 METHODS = (
-    *("bp", "dfa", "fa", "kp", "kp(start=weights)", "kp(pull=0.5)", "kp@frozen", "kp@fixed-feedback", "kp+pen0.1"),
-    *("wm", "wm(every=2)", "pepita", "udfa", "udfa-rms+pen0.1", "udfa@readout"),
+    *(
+        "bp",
+        "dfa",
+        "fa",
+        "my-kp",
+        "my-kp(start=weights)",
+        "my-kp(pull=0.5)",
+        "my-kp@frozen",
+        "my-kp@fixed-feedback",
+        "my-kp+pen0.1",
+    ),
+    *("my-wm", "my-wm(every=2)", "my-pepita", "udfa", "udfa-rms+pen0.1", "udfa@readout"),
 )
 GIVEN = given_rules(RULES)
 IMAGES = {"model": "vit-mini", "width": 8, "depth": 2, "view": "cls", "epochs": 2}
@@ -59,20 +69,20 @@ def company():
 
 
 def test_learned_feedback_moves_and_makes_another_rule(company):
-    start = fleets.fleet([named("kp")], rules=RULES)
-    for entry, matrix in state_of(company, "kp").items():
-        assert not torch.equal(matrix, state_of(start, "kp")[entry]), entry
-    ours, theirs = params_of(company, "kp"), params_of(company, "fa")
+    start = fleets.fleet([named("my-kp")], rules=RULES)
+    for entry, matrix in state_of(company, "my-kp").items():
+        assert not torch.equal(matrix, state_of(start, "my-kp")[entry]), entry
+    ours, theirs = params_of(company, "my-kp"), params_of(company, "fa")
     assert all(not torch.equal(ours[name], theirs[name]) for name in ours if name.startswith("blocks"))
-    moved = company.movements(company.observe())[run_of(company, "kp")].feedback
-    assert set(moved) == set(state_of(company, "kp"))
+    moved = company.movements(company.observe())[run_of(company, "my-kp")].feedback
+    assert set(moved) == set(state_of(company, "my-kp"))
     assert min(moved.values()) > 1e-3
     assert company.movements(company.observe())[run_of(company, "dfa")].feedback is None
 
 
 def test_feedback_that_starts_as_the_weights_is_backprop_for_ever(company):
-    same(params_of(company, "kp(start=weights)"), params_of(company, "bp"), rtol=1e-9, atol=1e-12)
-    for entry, matrix in state_of(company, "kp(start=weights)").items():
+    same(params_of(company, "my-kp(start=weights)"), params_of(company, "bp"), rtol=1e-9, atol=1e-12)
+    for entry, matrix in state_of(company, "my-kp(start=weights)").items():
         weight = params_of(company, "bp")[f"{entry.removeprefix('B.')}.weight"]
         torch.testing.assert_close(matrix, weight, rtol=1e-9, atol=1e-12)
 
@@ -82,31 +92,31 @@ def test_weights_and_feedback_approach_each_other_by_the_decay_alone(company):
 
     The moments of W and B are those of the same gradients, so the steps are equal; what is left is the decay.
     """
-    run = company.specs[run_of(company, "kp")]
+    run = company.specs[run_of(company, "my-kp")]
     start = fleets.fleet([run], rules=RULES)
     rates = [run.optimiser.lr * 0.5 * (1 + np.cos(np.pi * epoch / run.epochs)) for epoch in range(run.epochs)]
     shrunk = np.prod([(1 - rate * run.optimiser.weight_decay) ** start.steps_per_epoch for rate in rates])
-    for entry, matrix in state_of(company, "kp").items():
+    for entry, matrix in state_of(company, "my-kp").items():
         name = f"{entry.removeprefix('B.')}.weight"
         before = start.params[name][0] - start.state_of(0)[entry]
-        torch.testing.assert_close(params_of(company, "kp")[name] - matrix, shrunk * before, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(params_of(company, "my-kp")[name] - matrix, shrunk * before, rtol=1e-9, atol=1e-12)
 
 
 def test_a_fixed_feedback_control_is_feedback_alignment(company):
-    same(params_of(company, "kp@fixed-feedback"), params_of(company, "fa"), rtol=1e-9, atol=1e-12)
-    same(state_of(company, "kp@fixed-feedback"), state_of(company, "fa"), rtol=0, atol=0)
+    same(params_of(company, "my-kp@fixed-feedback"), params_of(company, "fa"), rtol=1e-9, atol=1e-12)
+    same(state_of(company, "my-kp@fixed-feedback"), state_of(company, "fa"), rtol=0, atol=0)
 
 
 def test_a_frozen_twin_trains_the_feedback_of_what_trains_and_moves_no_block(company):
-    start = fleets.fleet([named("kp@frozen")], rules=RULES)
-    for name, p in params_of(company, "kp@frozen").items():
+    start = fleets.fleet([named("my-kp@frozen")], rules=RULES)
+    for name, p in params_of(company, "my-kp@frozen").items():
         assert torch.equal(p, start.params[name][0]) == name.startswith("blocks"), name
-    for entry, matrix in state_of(company, "kp@frozen").items():
+    for entry, matrix in state_of(company, "my-kp@frozen").items():
         assert torch.equal(matrix, start.state_of(0)[entry]) == entry.startswith("B.blocks"), entry
 
 
 def test_a_mirror_phase_comes_when_it_should(company):
-    start = fleets.fleet([named("wm")], rules=RULES)
+    start = fleets.fleet([named("my-wm")], rules=RULES)
     before = {entry: t.clone() for entry, t in start.state_of(0).items()}
     start.begin_epoch(1)
     moved = []
@@ -116,10 +126,10 @@ def test_a_mirror_phase_comes_when_it_should(company):
         moved.append(any(not torch.equal(now[entry], before[entry]) for entry in now))
         before = {entry: t.clone() for entry, t in now.items()}
     assert moved == [True, False, False, True, False]
-    for entry, matrix in state_of(company, "wm").items():
-        weight = params_of(company, "wm")[f"{entry.removeprefix('B.')}.weight"]
+    for entry, matrix in state_of(company, "my-wm").items():
+        weight = params_of(company, "my-wm")[f"{entry.removeprefix('B.')}.weight"]
         aligned = torch.nn.functional.cosine_similarity(matrix.flatten(), weight.flatten(), dim=0)
-        first = fleets.fleet([named("wm")], rules=RULES)
+        first = fleets.fleet([named("my-wm")], rules=RULES)
         at_first = torch.nn.functional.cosine_similarity(
             first.state_of(0)[entry].flatten(), first.params[f"{entry.removeprefix('B.')}.weight"][0].flatten(), dim=0
         )
@@ -164,7 +174,10 @@ def test_a_uniform_feedback_gets_a_uniform_null(company):
 
 
 def test_what_has_no_null_says_why(company):
-    for method, said in (("kp", "this feedback learns"), ("pepita", "delivers no credit|no credit at the states")):
+    for method, said in (
+        ("my-kp", "this feedback learns"),
+        ("my-pepita", "delivers no credit|no credit at the states"),
+    ):
         row = measure_expensive(company.snapshot(run_of(company, method), 4), 19, 4, keep_draws=False)
         assert row.null is None
         assert re.search(said, row.not_measured["null"]), row.not_measured["null"]
@@ -227,8 +240,8 @@ def test_nothing_that_a_rule_hands_back_is_ignored(handed, attributes, said):
 
 
 def test_a_penalty_is_refused_where_it_cannot_apply():
-    with pytest.raises(BadInput, match=r"a penalty on the branches does not apply to pepita; drop \+pen"):
-        named("pepita+pen0.01")
+    with pytest.raises(BadInput, match=r"a penalty on the branches does not apply to my-pepita; drop \+pen"):
+        named("my-pepita+pen0.01")
 
 
 def test_both_kinds_of_drawing_have_the_spread_they_say():
@@ -252,12 +265,12 @@ def test_on_a_gpu_as_on_a_cpu(company, tmp_path):
     for epoch in range(1, fleets.EPOCHS + 1):
         whole.train_epoch(epoch)
     for method in METHODS:
-        if not method.startswith("wm"):
+        if not method.startswith("my-wm"):
             for stacks in (params_of, state_of):
                 ours = {name: t.cpu() for name, t in stacks(whole, method).items()}
                 same(ours, stacks(company, method), rtol=1e-6, atol=1e-9)
     start = made()
-    assert any(not torch.equal(t, state_of(start, "wm")[name]) for name, t in state_of(whole, "wm").items())
+    assert any(not torch.equal(t, state_of(start, "my-wm")[name]) for name, t in state_of(whole, "my-wm").items())
     half = made()
     half.train_epoch(1)
     half.train_epoch(2)

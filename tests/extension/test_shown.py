@@ -17,7 +17,7 @@ from creditscope.figures.hero import hero_table
 from creditscope.report.form import reporting_form
 
 TESTS = Path(__file__).parents[1]
-METHODS = ("bp", "kp", "kp@frozen", "kp@fixed-feedback", "pepita", "udfa-rms", "kp(pull=0.5)+pen0.1")
+METHODS = ("bp", "my-kp", "my-kp@frozen", "my-kp@fixed-feedback", "my-pepita", "udfa-rms", "my-kp(pull=0.5)+pen0.1")
 CHANGES = {"width": 8, "depth": 2, "epochs": 2, "batch": 128, "probe.n": 32, "probe.redraws": 19, "probe.epochs": []}
 SETTINGS = [part for key, value in CHANGES.items() for part in ("--set", f"{key}={value}".replace(" ", ""))]
 
@@ -36,31 +36,31 @@ def log_of(logs, method):
 
 
 def test_a_log_carries_the_words_of_its_rule(trained):
-    card = log_of(trained, "kp").header.card
+    card = log_of(trained, "my-kp").header.card
     assert (card.formula, card.paper, card.family) == (KolenPollack.formula, KolenPollack.paper, "signal")
     assert (card.learns, card.penalty, card.options) == (True, "local", {"start": "random", "pull": 1.0})
-    assert log_of(trained, "kp(pull=0.5)+pen0.1").header.card.options["pull"] == 0.5
-    assert log_of(trained, "kp@fixed-feedback").header.card.learns is False
-    shown = _text(log_of(trained, "pepita"), 3)
+    assert log_of(trained, "my-kp(pull=0.5)+pen0.1").header.card.options["pull"] == 0.5
+    assert log_of(trained, "my-kp@fixed-feedback").header.card.learns is False
+    shown = _text(log_of(trained, "my-pepita"), 3)
     assert Pepita.formula in shown
 
 
 def test_the_strip_and_the_form_say_them(trained):
     strip = hero_table(trained).strip
     text = {card.name: card.sketch.text for card in strip.rules}
-    assert text["kp"] == KolenPollack.sketch.text
-    assert text["kp(pull=0.5)"] == text["kp"], "a row of its own, under a name of its own"
+    assert text["my-kp"] == KolenPollack.sketch.text
+    assert text["my-kp(pull=0.5)"] == text["my-kp"], "a row of its own, under a name of its own"
     assert text["udfa"] == UniformDirect.sketch.text
-    assert text["pepita"] == Pepita.injection, "without a sketch, where the credit enters"
+    assert text["my-pepita"] == Pepita.injection, "without a sketch, where the credit enters"
     assert len(cs.draw_figure("hero", trained).encode(".png")) > 10_000
     audit = cs.audit(trained)
     forms = {cell.cell.method: dict(reporting_form(cell, audit).rows) for cell in audit.claims}
-    assert forms["kp"]["Credit formula"] == KolenPollack.formula
-    assert forms["kp"]["Paper"] == "Kolen & Pollack 1994"
-    assert forms["kp"]["Feedback"].endswith("learned")
-    assert forms["pepita"]["Family"] == "update"
+    assert forms["my-kp"]["Credit formula"] == KolenPollack.formula
+    assert forms["my-kp"]["Paper"] == "Kolen & Pollack 1994"
+    assert forms["my-kp"]["Feedback"].endswith("learned")
+    assert forms["my-pepita"]["Family"] == "update"
     assert forms["udfa-rms"]["Credit formula"].endswith("divided by its RMS")
-    assert forms["kp(pull=0.5)+pen0.1"]["Options"] == "start = random, pull = 0.5"
+    assert forms["my-kp(pull=0.5)+pen0.1"]["Options"] == "start = random, pull = 0.5"
 
 
 def test_twins_of_a_rule_from_outside_are_matched(trained):
@@ -69,13 +69,13 @@ def test_twins_of_a_rule_from_outside_are_matched(trained):
         cell.cell.method: next(outcome for outcome in cell.outcomes if outcome.name == "depth").baseline
         for cell in audit.claims
     }
-    assert (depth["kp"]["method"], depth["kp"]["matched"]) == ("kp@frozen", True)
-    assert depth["kp@fixed-feedback"] is None, "another rule, so another twin"
+    assert (depth["my-kp"]["method"], depth["my-kp"]["matched"]) == ("my-kp@frozen", True)
+    assert depth["my-kp@fixed-feedback"] is None, "another rule, so another twin"
 
 
 def test_report_and_timeline_show_them(trained, tmp_path):
     page = cs.write_report(trained, tmp_path / "report.html").read_text(encoding="utf-8")
-    for words in ("kp@fixed-feedback", "udfa-rms", "pepita", "backward pass of BP with W replaced by B"):
+    for words in ("my-kp@fixed-feedback", "udfa-rms", "my-pepita", "backward pass of BP with W replaced by B"):
         assert words in page
     timed = [run for cell in cs.audit(trained).claims for run in cell.timelines]
     assert len(timed) == 2 * 6
@@ -87,10 +87,10 @@ def test_its_own_check_judges_its_own_rules(trained, tmp_path):
     said = {cell.cell.method: next(o for o in cell.outcomes if o.name == "feedback") for cell in audit.claims}
     assert {method: str(outcome.ruling) for method, outcome in said.items()} == {
         "bp": "not measured",
-        "kp": "passes",
-        "kp@fixed-feedback": "not measured",
-        "kp(pull=0.5)+pen0.1": "passes",
-        "pepita": "not measured",
+        "my-kp": "passes",
+        "my-kp@fixed-feedback": "not measured",
+        "my-kp(pull=0.5)+pen0.1": "passes",
+        "my-pepita": "not measured",
         "udfa-rms": "not measured",
     }
     assert "feedback" in [check.name for check in audit.protocol.required]
@@ -137,33 +137,44 @@ def run(*arguments, path=(), check=True):
 
 def test_the_command_line_takes_a_rule_by_its_place_and_then_by_its_name(tmp_path):
     out = tmp_path / "runs"
-    rules = "extension.outside:KolenPollack+pen0.1,kp@frozen,bp"
+    rules = "extension.outside:KolenPollack+pen0.1,my-kp@frozen,bp"
     run("train", "--data", "synthetic", "--rules", rules, "--seeds", "1", *SETTINGS, "--out", str(out))
-    assert {log.spec.method for log in cs.load_logs(out).logs} == {"kp+pen0.1", "kp@frozen", "bp"}
-    (checkpoint,) = out.glob("kp+pen*.safetensors")
+    assert {log.spec.method for log in cs.load_logs(out).logs} == {"my-kp+pen0.1", "my-kp@frozen", "bp"}
+    (checkpoint,) = out.glob("my-kp+pen*.safetensors")
     unknown = run("probe", str(checkpoint), check=False)
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
-    assert "unknown rule 'kp'" in unknown.stderr
+    assert "unknown rule 'my-kp'" in unknown.stderr
     assert "measured" in run("probe", str(checkpoint), "--rules", "extension.outside:KolenPollack").stdout
     refused = run("train", "--rules", "extension.outside:Pepita+pen0.1", "--dry-run", check=False)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "a penalty on the branches does not apply to pepita; drop +pen" in refused.stderr
+    assert "a penalty on the branches does not apply to my-pepita; drop +pen" in refused.stderr
 
 
 def test_an_entry_point_is_listed_without_being_imported_and_then_trains(tmp_path):
     dist = tmp_path / "kp_rules-1.0.dist-info"
     dist.mkdir()
     (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: kp-rules\nVersion: 1.0\n")
-    places = "kp = extension.outside:KolenPollack\nbroken = nowhere.at_all:Rule\n"
+    places = "my-kp = extension.outside:KolenPollack\nbroken = nowhere.at_all:Rule\n"
     (dist / "entry_points.txt").write_text(f"[creditscope.rules]\n{places}")
     told = re.sub(r"\s+", " ", run("train", "--help", path=[tmp_path]).stdout)
-    assert "fa-block, dfa, kp, broken" in told
+    assert ", my-kp, broken" in told
     out = tmp_path / "runs"
     run(
-        *("train", "--data", "synthetic", "--rules", "kp@fixed-feedback", "--seeds", "1", *SETTINGS, "--out", str(out)),
+        *(
+            "train",
+            "--data",
+            "synthetic",
+            "--rules",
+            "my-kp@fixed-feedback",
+            "--seeds",
+            "1",
+            *SETTINGS,
+            "--out",
+            str(out),
+        ),
         path=[tmp_path],
     )
-    assert [log.spec.method for log in cs.load_logs(out).logs] == ["kp@fixed-feedback"]
+    assert [log.spec.method for log in cs.load_logs(out).logs] == ["my-kp@fixed-feedback"]
     lost = run("train", "--data", "synthetic", "--rules", "broken", "--dry-run", path=[tmp_path], check=False)
     assert (lost.returncode, lost.stderr.count("\n")) == (2, 1)
     assert "rule 'nowhere.at_all:Rule': cannot be imported" in lost.stderr
@@ -181,7 +192,7 @@ def on_row(header, row):
         os.kill(os.getpid(), signal.SIGKILL)
 data = cs.load_data("synthetic")
 changes = {"width": 8, "depth": 2, "epochs": 4, "batch": 128, "probe.n": 16, "probe.redraws": 3, "probe.epochs": []}
-runs = cs.specs(["kp", "wm", "pepita", "bp"], data=data, seeds=[1, 2], changes=changes, rules=RULES)
+runs = cs.specs(["my-kp", "my-wm", "my-pepita", "bp"], data=data, seeds=[1, 2], changes=changes, rules=RULES)
 cs.train(runs, sys.argv[1], data=data, device="cpu", rules=RULES, resume=True, on_row=on_row)
 """
 

@@ -33,9 +33,14 @@ class Outside(CreditRule):
 
 GIVEN = {"outside": Outside}
 REFUSED = {
-    "dfs": "unknown rule 'dfs'; did you mean 'dfa'?",
+    "dfs": "unknown rule 'dfs'; did you mean 'dfa'",
     "fa-blok": "unknown rule 'fa-blok'; did you mean 'fa-block'",
-    "xyz": "unknown rule 'xyz'; known: bp, dfa, fa, fa-block, outside",
+    "xyz": "unknown rule 'xyz'; known: bp, brsf, dfa, ",
+    "kp(decai=1)": "rule kp has no option 'decai'; did you mean 'decay'?",
+    "wm(every=0)": "option every of rule wm: wanted at least 1 step, got 0",
+    "wm(norm=now)": "option norm of rule wm: wanted current, initial, none, got 'now'",
+    "usf-rms": "-rms divides the signal that each block receives, and usf sends none; drop -rms",
+    "usf@fixed-feedback": "@fixed-feedback: nothing of usf learns but the weights; drop it",
     "bp-rms": "-rms divides the signal that each block receives, and bp sends none; drop -rms",
     "outside-rms": "-rms divides the signal that each block receives, and outside sends none; drop -rms",
     "outside+pen0.1": "method 'outside+pen0.1': a penalty on the branches does not apply to outside; drop +pen",

@@ -11,7 +11,8 @@ from torch import nn
 from creditscope.errors import BadInput
 from creditscope.models.resmlp import ResMLP
 from creditscope.rules.backprop import Backprop
-from creditscope.rules.feedback_alignment import FeedbackAlignment, carriers
+from creditscope.rules.feedback_alignment import FeedbackAlignment
+from creditscope.rules.transport import carriers
 
 BRANCH_MAPS = {f"B.blocks.{level}.branch.{i}" for level in range(3) for i in (1, 3)}
 

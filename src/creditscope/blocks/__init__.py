@@ -5,7 +5,7 @@ from creditscope.blocks.observe import Observation, observe
 from creditscope.blocks.partition import Blocks, Params, Pass
 from creditscope.blocks.rule import CreditRule, FeedbackRule, Moment, Redraw, RuleState, Step, published_index
 from creditscope.blocks.snapshot import Snapshot, are_finite
-from creditscope.blocks.task import Batch, LossFn, Task
+from creditscope.blocks.task import Batch, LossFn, Task, penalty_gradient
 from creditscope.blocks.views import VIEWS, view_signal, view_state
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Task",
     "are_finite",
     "observe",
+    "penalty_gradient",
     "published_index",
     "view_signal",
     "view_state",

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Self
 
 import torch
@@ -46,12 +45,15 @@ class Step(NamedTuple):
             the state. Any other name is an error.
         state: New values of entries that the rule itself updates; entries that are not named stay as they are.
         buffers: New values of the model's buffers, likewise.
+        decay: Decoupled decay on top of the run's own, by a name in ``grads``, in the unit of the optimiser's: before
+            the optimiser's step the tensor is multiplied by 1 − learning rate·decay.
     """
 
     loss: Tensor
     grads: dict[str, Tensor]
     state: Mapping[str, Tensor] = {}
     buffers: Mapping[str, Tensor] = {}
+    decay: Mapping[str, Tensor] = {}
 
 
 class CreditRule(ABC):
@@ -104,8 +106,8 @@ class CreditRule(ABC):
         return False
 
     @property
-    def detaches(self) -> bool:
-        """Whether ``step`` goes through the blocks in one pass of ``task.forward(..., detach=True)`` alone."""
+    def penalises(self) -> bool:
+        """Whether ``step`` adds the gradient of ``task.penalty`` itself, inside each block, as a detached pass does."""
         return False
 
     @property
@@ -201,15 +203,6 @@ class CreditRule(ABC):
             params: Names of the parameters that train.
         """
         return frozenset()
-
-    def backward(self, task: Task, state: RuleState) -> AbstractContextManager[None]:
-        """While open, backward passes through the model go as this rule sends them inside a block.
-
-        Args:
-            task: What is trained.
-            state: The state.
-        """
-        return nullcontext()
 
     def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
         """The task credit c_0..c_L per sample, sum-reduced, at the states where it acts; the signal family alone.

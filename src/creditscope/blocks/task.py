@@ -113,3 +113,15 @@ def input_gradient(function: Callable[[Tensor], Tensor], value: Tensor) -> Tenso
     """Gradient of Σ_i function(value)_i with respect to value: per sample, sum-reduced."""
     out, pullback = vjp(function, value)  # type: ignore[misc]
     return pullback(torch.ones_like(out))[0]  # type: ignore[no-any-return]
+
+
+def penalty_gradient(task: Task, params: Params, batch: Batch) -> dict[str, Tensor]:
+    """The gradient of the task's penalty, each block's inside the block alone.
+
+    Args:
+        task: What is trained, with a penalty.
+        params: The parameters that train.
+        batch: The batch.
+    """
+    states, pullback = vjp(lambda p: task.forward(p, batch.x, detach=True).states[1:], dict(params))  # type: ignore[misc]
+    return pullback(tuple(map(torch.zeros_like, states)))[0]  # type: ignore[no-any-return]

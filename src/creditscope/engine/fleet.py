@@ -251,6 +251,9 @@ class Fleet:
         for name, value in step.buffers.items():
             own[name].copy_(value)
         segments = [s for s in self.optimiser.segments if group.start <= s.start < group.stop]
+        for s in segments:
+            here = slice(s.start - group.start, s.stop - group.start)
+            self.optimiser.shrink(s, {name: decay[here] for name, decay in step.decay.items()})
         return {
             (name, s.start): grad[s.start - group.start : s.stop - group.start]
             for s in segments

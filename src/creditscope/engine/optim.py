@@ -138,6 +138,19 @@ class FleetOptimiser(ABC):
             for count in part.steps:
                 count.fill_(steps)
 
+    def shrink(self, segment: Segment, decay: Mapping[str, Tensor]) -> None:
+        """Decoupled decay on top of the optimiser's own: each tensor times 1 − learning rate·decay.
+
+        Args:
+            segment: Which runs.
+            decay: By name, one number a run.
+        """
+        part = self._parts[self.segments.index(segment)]
+        for name, p in zip(part.names, part.params, strict=True):
+            if name in decay:
+                kept = 1 - part.lr.to(decay[name].dtype) * decay[name]
+                p.mul_(kept.view(-1, *[1] * (p.ndim - 1)))
+
     def step(self, grads: Mapping[tuple[str, int], Tensor]) -> None:
         """One step of the segments that have gradients.
 

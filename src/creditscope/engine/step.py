@@ -105,6 +105,9 @@ def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], 
                     f"rule {rule.name} returns {what} entry {name!r} as {value.dtype} of shape {tuple(value.shape)}, "
                     f"it was {known[name].dtype} of shape {tuple(known[name].shape)}"
                 )
+    for name in step.decay:
+        if name not in step.grads:
+            raise BadInput(f"rule {rule.name} decays {name!r} and gives no gradient for it; give one, zeros if need be")
     if step.state and not rule.learns:
         raise BadInput(f"rule {rule.name} changes its state and does not say that it learns; set learns = True")
     both = sorted(set(step.state) & learning)

@@ -18,5 +18,13 @@ RULES = Registry(
         "fa": "creditscope.rules.feedback_alignment:FeedbackAlignment",
         "fa-block": "creditscope.rules.block_feedback:BlockFeedback",
         "dfa": "creditscope.rules.direct_feedback:DirectFeedback",
+        "usf": "creditscope.rules.sign_symmetric:UniformSign",
+        "brsf": "creditscope.rules.sign_symmetric:BatchSign",
+        "frsf": "creditscope.rules.sign_symmetric:FixedSign",
+        "kp": "creditscope.rules.kolen_pollack:KolenPollack",
+        "wm": "creditscope.rules.weight_mirror:WeightMirror",
+        "drtp": "creditscope.rules.direct_target:DirectTarget",
+        "sdfa": "creditscope.rules.direct_sign:DirectSign",
+        "dkp": "creditscope.rules.direct_kolen_pollack:DirectKolenPollack",
     },
 )

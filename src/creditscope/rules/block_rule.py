@@ -22,7 +22,7 @@ class BlockRule(FeedbackRule):
 
     family = "signal"
     penalty = "local"
-    detaches = True
+    penalises = True
     normalisable = True
 
     def __init_subclass__(cls, **given: Any) -> None:
@@ -60,7 +60,18 @@ class BlockRule(FeedbackRule):
         signals = self._handed_out(task, params, state, error, states[-1], batch)
         n = len(batch.x)
         arriving = tuple((c / n).expand_as(h) for c, h in zip(signals, states, strict=True))
-        return Step(task.loss(logits, batch.y), pullback((arriving, error / n))[0], buffers=buffers)
+        grads = pullback((arriving, error / n))[0] | self.state_gradients(state, error, states)
+        return Step(task.loss(logits, batch.y), grads, buffers=buffers)
+
+    def state_gradients(self, state: RuleState, error: Tensor, states: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Gradients of the trained entries of the state, the mean over the batch; here, none trains.
+
+        Args:
+            state: The rule's state now.
+            error: e per sample.
+            states: h_0..h_L.
+        """
+        return {}
 
     def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
         """The signals, from a plain forward pass."""

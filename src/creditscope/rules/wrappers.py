@@ -1,15 +1,13 @@
 """What wraps any rule: the penalty on the branches, credit divided by its RMS, feedback that stays as it was drawn."""
 
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 
-from creditscope.blocks import Batch, CreditRule, Moment, Params, Redraw, RuleState, Step, Task
+from creditscope.blocks import Batch, CreditRule, Moment, Params, Redraw, RuleState, Step, Task, penalty_gradient
 from creditscope.errors import BadInput
 from creditscope.records import FeedbackSpec
 from creditscope.records.method import Option
@@ -67,9 +65,9 @@ class Wrapper(CreditRule):
         return self.rule.learns
 
     @property
-    def detaches(self) -> bool:
+    def penalises(self) -> bool:
         """The rule's own."""
-        return self.rule.detaches
+        return self.rule.penalises
 
     @property
     def normalisable(self) -> bool:
@@ -112,10 +110,6 @@ class Wrapper(CreditRule):
         """The rule's own."""
         return self.rule.trained(state, params)
 
-    def backward(self, task: Task, state: RuleState) -> AbstractContextManager[None]:
-        """The rule's own."""
-        return self.rule.backward(task, state)
-
     def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
         """The rule's own."""
         return self.rule.deliver(task, params, state, batch)
@@ -149,14 +143,12 @@ class Penalised(Wrapper):
     def step(
         self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str
     ) -> Step:
-        """Added on the rule's own way back where that stays in the blocks or is global; else in a pass of its own."""
+        """Added on the rule's own way back where the rule does so itself or it is global; else in a pass of its own."""
         penalised = task._replace(penalty=self.weight)
-        if self.rule.penalty == "global" or self.rule.detaches:
+        if self.rule.penalty == "global" or self.rule.penalises:
             return self.rule.step(penalised, params, state, batch, noise, phase)
         step = self.rule.step(task, params, state, batch, noise, phase)
-        with self.rule.backward(task, state):
-            states, pullback = vjp(lambda p: penalised.forward(p, batch.x, detach=True).states[1:], dict(params))  # type: ignore[misc]
-        local = pullback(tuple(map(torch.zeros_like, states)))[0]
+        local = penalty_gradient(penalised, params, batch)
         added = {name: grad + local[name] if name in local else grad for name, grad in step.grads.items()}
         return step._replace(grads=added)
 
@@ -221,4 +213,5 @@ class FixedFeedback(Wrapper):
     ) -> Step:
         """The rule's own, without what it says of the state."""
         step = self.rule.step(task, params, state, batch, noise, phase)
-        return step._replace(grads={name: grad for name, grad in step.grads.items() if name not in state}, state={})
+        grads, decay = ({n: t for n, t in given.items() if n not in state} for given in (step.grads, step.decay))
+        return step._replace(grads=grads, decay=decay, state={})

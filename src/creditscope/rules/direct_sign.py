@@ -1,0 +1,27 @@
+"""Sign-of-error direct feedback: which outputs were too high and too low reaches every block, not by how much."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from creditscope.blocks import Batch
+from creditscope.records.rule_card import Sketch
+from creditscope.rules.direct_rule import DirectRule
+
+
+@dataclass(frozen=True)
+class DirectSign(DirectRule):
+    """c_{l+1} = sign(e)·B_l and c_0 = sign(e)·B_0, B_l ~ N(0, 1/C) fixed (Frenkel et al. 2021).
+
+    With softmax and one-hot labels sign(e) is 1 − 2t whatever the logits: drtp twice, and a constant.
+    """
+
+    name = "sdfa"
+    formula = "c_{l+1} = sign(e)·B_l, c_0 = sign(e)·B_0 with fixed random B_l"
+    paper = "Frenkel, Lefebvre & Bol 2021"
+    injection = "sign(e)·B_l at the output of block l; sign(e)·B_0 at the embedding; every token alike"
+    sketch = Sketch(text="sign of the error times a random matrix, straight to each block", route="direct")
+
+    def sent(self, error: Tensor, batch: Batch) -> Tensor:
+        """sign(e)."""
+        return error.sign()

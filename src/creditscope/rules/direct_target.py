@@ -1,0 +1,29 @@
+"""Direct random target projection: the label alone reaches every block, through its own fixed random matrix."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from creditscope.blocks import Batch
+from creditscope.records.rule_card import Sketch
+from creditscope.rules.direct_rule import DirectRule
+
+
+@dataclass(frozen=True)
+class DirectTarget(DirectRule):
+    """c_{l+1} = −t·B_l and c_0 = −t·B_0, t the one-hot label, B_l ~ N(0, 1/C) fixed (Frenkel et al. 2021).
+
+    The output is never asked. B is symmetric about 0, so the sign is a convention.
+    """
+
+    name = "drtp"
+    formula = "c_{l+1} = −t·B_l, c_0 = −t·B_0 with fixed random B_l, t the one-hot label"
+    paper = "Frenkel, Lefebvre & Bol 2021"
+    injection = "−t·B_l at the output of block l; −t·B_0 at the embedding; every token alike"
+    sketch = Sketch(text="label times a random matrix, straight to each block", route="direct")
+
+    def sent(self, error: Tensor, batch: Batch) -> Tensor:
+        """−t."""
+        classes = torch.arange(error.shape[-1], device=error.device)
+        return -(batch.y.unsqueeze(-1) == classes).to(error.dtype)
