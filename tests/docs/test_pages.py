@@ -15,6 +15,7 @@ import make_misleading
 import make_performance
 import make_reliability
 import make_reproduction
+import make_rules
 import numpy as np
 import pack
 import page_data
@@ -35,6 +36,7 @@ PAGES = {
     "misleading.md": make_misleading,
     "performance.md": make_performance,
     "reliability.md": make_reliability,
+    "rules.md": make_rules,
 }
 
 

@@ -1,6 +1,7 @@
 """Partition any nn.Module into blocks; observe its states, gradients and credit. Hooks exist only inside one call."""
 
 from creditscope.blocks.feedback import FeedbackInit
+from creditscope.blocks.identity import Identity, Proof, Reported
 from creditscope.blocks.observe import Observation, observe
 from creditscope.blocks.partition import Blocks, Params, Pass
 from creditscope.blocks.rule import CreditRule, FeedbackRule, Moment, Redraw, RuleState, Step, published_index
@@ -15,12 +16,15 @@ __all__ = [
     "CreditRule",
     "FeedbackInit",
     "FeedbackRule",
+    "Identity",
     "LossFn",
     "Moment",
     "Observation",
     "Params",
     "Pass",
+    "Proof",
     "Redraw",
+    "Reported",
     "RuleState",
     "Snapshot",
     "Step",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from creditscope.blocks.feedback import FeedbackInit
+from creditscope.blocks.identity import Identity
 from creditscope.blocks.partition import Params
 from creditscope.blocks.task import Batch, Task
 from creditscope.errors import NotMeasured
@@ -119,6 +120,11 @@ class CreditRule(ABC):
     def feedback_spec(self) -> FeedbackSpec:
         """How the feedback is drawn (without seed and hash)."""
         return FeedbackSpec()
+
+    @property
+    def identity(self) -> Identity:
+        """What it needs, what proves it, what was reported, how public code differs."""
+        return Identity()
 
     @property
     def options(self) -> dict[str, Option]:

@@ -15,6 +15,7 @@ from creditscope.cli.ls import ls
 from creditscope.cli.probe import probe
 from creditscope.cli.report import report
 from creditscope.cli.reproduce import reproduce
+from creditscope.cli.rules import rules
 from creditscope.cli.show import show
 from creditscope.cli.sweep import sweep
 from creditscope.cli.train import train
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (reproduce, train, sweep, audit, figure, report, ls, show, probe, lint):
+for verb in (reproduce, train, sweep, audit, figure, report, ls, show, rules, probe, lint):
     app.command()(verb)
 
 

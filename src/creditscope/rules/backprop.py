@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.func import vjp
 
-from creditscope.blocks import Batch, CreditRule, Params, RuleState, Step, Task, observe
+from creditscope.blocks import Batch, CreditRule, Identity, Params, Proof, Reported, RuleState, Step, Task, observe
 from creditscope.records.rule_card import Sketch
 
 
@@ -21,6 +21,20 @@ class Backprop(CreditRule):
     injection = "exact gradient at the logits, carried back through every block"
     sketch = Sketch(text="exact gradient, block to block", route="chain")
     penalty = "global"
+    identity = Identity(
+        needs=(
+            "the error at the output",
+            "the weights themselves on the way back",
+            "a backward pass through every block",
+        ),
+        proofs=(Proof("its credit is the reference at every state", "test_backprops_credit_is_the_reference"),),
+        reported=(
+            Reported("LeNet, Fashion-MNIST", "9.2 % error", "BioTorch"),
+            Reported("ResNet-20, CIFAR-10, 250 epochs, Adam, one run", "10.01 % error", "BioTorch"),
+            Reported("MLP 784-500-10, MNIST", "98.50 %", "logs of Akrout et al. 2019"),
+            Reported("MLP, CIFAR-10 and Fashion-MNIST", "33.6 and 8.37 % error", "Nøkland & Eidnes 2019"),
+        ),
+    )
 
     def step(
         self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str

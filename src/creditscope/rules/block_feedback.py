@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from creditscope.blocks import Batch, FeedbackInit, Params, RuleState, Task
+from creditscope.blocks import Batch, FeedbackInit, Identity, Params, Proof, RuleState, Task
 from creditscope.errors import BadInput
 from creditscope.records import FeedbackSpec
 from creditscope.records.rule_card import Sketch
@@ -22,6 +22,11 @@ class BlockFeedback(BlockRule):
     injection = "exact gradient at h_L; a fixed random matrix M_l carries it from block to block"
     sketch = Sketch(text="exact at the last state, then one random matrix a block", route="chain", random=("block",))
     feedback_spec = FeedbackSpec(dist="normal", scale="1/sqrt(width)")
+    identity = Identity(
+        needs=("the exact gradient at the last state", "a fixed random matrix per block"),
+        spares=("the weights of the blocks on the way back", "a backward pass through more than one block"),
+        proofs=(Proof("exact at h_L alone", "test_which_states_are_exact_by_construction"),),
+    )
 
     def feedback_inits(self, task: Task, params: Params) -> dict[str, FeedbackInit]:
         """M_0..M_{L−1}."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from creditscope.blocks import Batch, RuleState
+from creditscope.blocks import Batch, Identity, Proof, Reported, RuleState
 from creditscope.records.rule_card import Sketch
 from creditscope.rules.direct_rule import EMBEDDING, DirectRule
 
@@ -22,6 +22,29 @@ class DirectKolenPollack(DirectRule):
     formula = "c_{l+1} = e·B_l, c_0 = e·B_0; B_l gets the gradient eᵀ·h_{l+1}"
     paper = "Webster, Choi & Ahn 2021"
     injection = "e·B_l at the output of block l, e·B_0 at the embedding, B learned; every token alike"
+    identity = Identity(
+        needs=("the error at the output", "a learned matrix per block"),
+        spares=("the weights on the way back", "a backward pass through more than one block"),
+        proofs=(
+            Proof(
+                "from B = 0 the first signal is zero, the second is not",
+                "test_feedback_that_starts_at_zero_sends_nothing_once",
+            ),
+            Proof(
+                "without out_ln, W_head − B of the last block shrinks by 1 − ηλ a step",
+                "test_without_a_norm_before_the_head_its_weight_and_the_last_matrix_approach_each_other",
+            ),
+            Proof(
+                "with its gradient turned round the loss rises", "test_with_its_gradient_turned_round_the_loss_rises"
+            ),
+            Proof("@fixed-feedback is dfa", "test_held_at_its_start_it_is_direct_feedback_alignment"),
+        ),
+        reported=(Reported("2 convolutions + 2 linear maps, CIFAR-10", "67.5 %", "Webster et al. 2021"),),
+        differs=(
+            "webstah/dkp-gist draws B by Kaiming's uniform rule and sums e·h over the mean-reduced error that autograd "
+            "hands it: the same gradient; a second term, e times the output, is commented out there",
+        ),
+    )
     learns = True
     sketch = Sketch(text="error times a learned matrix, straight to each block", route="direct")
 

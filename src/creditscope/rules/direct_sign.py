@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from creditscope.blocks import Batch
+from creditscope.blocks import Batch, Identity, Proof
 from creditscope.records.rule_card import Sketch
 from creditscope.rules.direct_rule import DirectRule
 
@@ -20,6 +20,16 @@ class DirectSign(DirectRule):
     formula = "c_{l+1} = sign(e)·B_l, c_0 = sign(e)·B_0 with fixed random B_l"
     paper = "Frenkel, Lefebvre & Bol 2021"
     injection = "sign(e)·B_l at the output of block l; sign(e)·B_0 at the embedding; every token alike"
+    identity = Identity(
+        needs=("the sign of the error at the output", "a fixed random matrix per block"),
+        spares=("the size of the error", "the weights on the way back", "a backward pass through more than one block"),
+        proofs=(
+            Proof(
+                "with softmax it is 2·drtp and a constant",
+                "test_the_sign_of_the_error_is_the_target_twice_and_a_constant",
+            ),
+        ),
+    )
     sketch = Sketch(text="sign of the error times a random matrix, straight to each block", route="direct")
 
     def sent(self, error: Tensor, batch: Batch) -> Tensor:

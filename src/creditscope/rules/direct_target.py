@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from creditscope.blocks import Batch
+from creditscope.blocks import Batch, Identity, Proof, Reported
 from creditscope.records.rule_card import Sketch
 from creditscope.rules.direct_rule import DirectRule
 
@@ -21,6 +21,22 @@ class DirectTarget(DirectRule):
     formula = "c_{l+1} = −t·B_l, c_0 = −t·B_0 with fixed random B_l, t the one-hot label"
     paper = "Frenkel, Lefebvre & Bol 2021"
     injection = "−t·B_l at the output of block l; −t·B_0 at the embedding; every token alike"
+    identity = Identity(
+        needs=("the label", "a fixed random matrix per block"),
+        spares=(
+            "the output and its error",
+            "the weights on the way back",
+            "a backward pass through more than one block",
+        ),
+        proofs=(
+            Proof(
+                "all samples of a class get one signal, whatever the logits",
+                "test_all_samples_of_a_class_get_one_signal_and_the_logits_never_matter",
+            ),
+        ),
+        reported=(Reported("FC-1024, CIFAR-10", "≈ 45.9 %", "quoted beside PEPITA"),),
+        differs=("ChFrenkel/DirectRandomTargetProjection sends +t·B: in law the same, as B is symmetric about 0",),
+    )
     sketch = Sketch(text="label times a random matrix, straight to each block", route="direct")
 
     def sent(self, error: Tensor, batch: Batch) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from creditscope.blocks import Batch, Params, RuleState, Step, Task
+from creditscope.blocks import Batch, Identity, Params, Proof, Reported, RuleState, Step, Task
 from creditscope.rules.transport import LearnedFeedback, weight_of
 
 
@@ -24,6 +24,24 @@ class KolenPollack(LearnedFeedback):
     name = "kp"
     formula = "the backward pass of BP with W replaced by B; B gets W's gradient, optimiser and decay"
     paper = "Kolen & Pollack 1994; Akrout et al. 2019"
+    identity = Identity(
+        needs=("the error at the output", "a learned matrix per linear map", "a backward pass through every block"),
+        spares=("the weights on the way back: B only moves as W does",),
+        proofs=(
+            Proof(
+                "W − B shrinks by exactly 1 − ηλ a step under AdamW",
+                "test_the_difference_shrinks_by_one_minus_the_rate_times_the_decay",
+            ),
+            Proof("and under SGD", "test_under_plain_sgd_with_decoupled_decay_it_shrinks_likewise"),
+            Proof("started at W it is bp for ever", "test_started_at_the_weights_it_is_backprop_for_ever"),
+            Proof("@fixed-feedback is fa", "test_held_at_its_start_it_is_feedback_alignment"),
+        ),
+        reported=(Reported("MLP 784-500-10, MNIST", "98.45 %, angle of δ 3.1°", "logs of Akrout et al. 2019"),),
+        differs=(
+            "makrout/Deep-Learning-without-Weight-Transport never passes its decay factor, which stays 1: W − B keeps "
+            "its start for ever. Here the run's own weight decay acts on both; option decay adds to it",
+        ),
+    )
 
     def trained(self, state: RuleState, params: Collection[str]) -> frozenset[str]:
         """The matrices of the weights that train."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from creditscope.blocks import Batch, Moment, Params, RuleState, Step, Task
+from creditscope.blocks import Batch, Identity, Moment, Params, Proof, Reported, RuleState, Step, Task
 from creditscope.errors import BadInput
 from creditscope.rules.linear_maps import linear_maps
 from creditscope.rules.transport import LearnedFeedback, weight_of
@@ -35,6 +35,28 @@ class WeightMirror(LearnedFeedback):
     name = "wm"
     formula = "the backward pass of BP with W replaced by B; B += rate·mean(response × noise), at W's norm"
     paper = "Akrout et al. 2019"
+    identity = Identity(
+        needs=(
+            "the error at the output",
+            "a learned matrix per linear map",
+            "every few steps noise in each map alone",
+            "W's norm",
+            "a backward pass through every block",
+        ),
+        spares=("the weights on the way back, but for their norm",),
+        proofs=(
+            Proof(
+                "on a linear map E ΔB = rate·(N − 1)/N·W",
+                "test_the_mean_of_many_phases_is_the_weight_less_one_sample",
+            ),
+            Proof("B turns towards W", "test_feedback_turns_towards_the_weights"),
+        ),
+        reported=(Reported("MLP 784-500-10, MNIST", "98.49 %, angle of δ 3.2°", "logs of Akrout et al. 2019"),),
+        differs=(
+            "makrout/Deep-Learning-without-Weight-Transport mirrors through bias and sigmoid, uniform noise, no "
+            "centring, and rescales a copy of B that it then drops",
+        ),
+    )
 
     def __post_init__(self) -> None:
         if self.every < 1:

@@ -7,7 +7,18 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from creditscope.blocks import Batch, CreditRule, Moment, Params, Redraw, RuleState, Step, Task, penalty_gradient
+from creditscope.blocks import (
+    Batch,
+    CreditRule,
+    Identity,
+    Moment,
+    Params,
+    Redraw,
+    RuleState,
+    Step,
+    Task,
+    penalty_gradient,
+)
 from creditscope.errors import BadInput
 from creditscope.records import FeedbackSpec
 from creditscope.records.method import Option
@@ -78,6 +89,11 @@ class Wrapper(CreditRule):
     def feedback_spec(self) -> FeedbackSpec:
         """The rule's own."""
         return self.rule.feedback_spec
+
+    @property
+    def identity(self) -> Identity:
+        """The rule's own."""
+        return self.rule.identity
 
     @property
     def options(self) -> dict[str, Option]:
