@@ -2,28 +2,105 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import vjp
 
-from creditscope.blocks import Batch, FeedbackRule, Params, RuleState, Step, Task
+from creditscope.blocks import Batch, CreditRule, FeedbackRule, Params, RuleState, Step, Task
 from creditscope.errors import BadInput
 
 RMS_EPS = 1e-6
 
 
-class BlockRule(FeedbackRule):
-    """Block l minimises mean_batch ⟨f_l(stopgrad h_l), c_{l+1}⟩; head and out_ln get their exact gradient.
+class Seen(NamedTuple):
+    """What a rule sees of a forward pass.
 
-    A subclass says only which signal c_0..c_L it delivers, and from which feedback.
+    Args:
+        batch: The batch.
+        states: h_0..h_L.
+        error: e per sample.
+        noise: Fresh random numbers; empty where a probe asks for the credit.
+        phase: Which kind of step; empty for a probe.
     """
 
-    family = "signal"
+    batch: Batch
+    states: tuple[Tensor, ...]
+    error: Tensor
+    noise: Mapping[str, Tensor]
+    phase: str = ""
+
+
+class Assigned(NamedTuple):
+    """What a rule makes of it.
+
+    Args:
+        signals: c_0..c_L per sample, sum-reduced; a size of 1 stands for "the same for all" along that axis.
+        grads: Gradients of the trained entries of its state, the mean over the batch.
+        state: New values of the entries that it updates itself.
+    """
+
+    signals: tuple[Tensor, ...]
+    grads: Mapping[str, Tensor] = {}
+    state: Mapping[str, Tensor] = {}
+
+
+class BlockStep(CreditRule):
+    """Block l minimises mean_batch ⟨f_l(stopgrad h_l), c_{l+1}⟩; head and out_ln get their exact gradient.
+
+    A subclass says only which signal c_0..c_L each state gets.
+    """
+
     penalty = "local"
     penalises = True
+
+    @abstractmethod
+    def assign(self, task: Task, params: Params, state: RuleState, seen: Seen) -> Assigned:
+        """The signals of one batch, and what the batch teaches the rule's own state.
+
+        Args:
+            task: What is trained.
+            params: Parameters now.
+            state: The rule's state now.
+            seen: The forward pass.
+        """
+
+    def step(
+        self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str
+    ) -> Step:
+        """One detached forward pass, then one pullback of (c_0..c_L, e) through the pieces."""
+
+        def run(params: dict[str, Tensor]) -> tuple[tuple[tuple[Tensor, ...], Tensor], Mapping[str, Tensor]]:
+            seen = task.forward(params, batch.x, detach=True)
+            return (seen.states, seen.logits), seen.buffers
+
+        (states, logits), pullback, buffers = vjp(run, dict(params), has_aux=True)  # type: ignore[misc]
+        error = task.error(logits, batch.y)
+        assigned = self.assign(task._replace(penalty=None), params, state, Seen(batch, states, error, noise, phase))
+        n = len(batch.x)
+        signals = handed_out(self.name, task, assigned.signals)
+        arriving = tuple((c / n).expand_as(h) for c, h in zip(signals, states, strict=True))
+        grads = pullback((arriving, error / n))[0] | assigned.grads
+        return Step(task.loss(logits, batch.y), grads, assigned.state, buffers)
+
+
+class SignalRule(BlockStep):
+    """A block rule whose signals are credit: it delivers them to whoever asks."""
+
+    family = "signal"
     normalisable = True
+
+    def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
+        """The signals, from a plain forward pass."""
+        seen = task.forward(params, batch.x)
+        error = task.error(seen.logits, batch.y)
+        assigned = self.assign(task, params, state, Seen(batch, seen.states, error, noise={}))
+        return at_states(self.name, task, assigned.signals, len(batch.x))
+
+
+class BlockRule(SignalRule, FeedbackRule):
+    """A block rule whose signals follow from h_L, e and its feedback alone: a subclass says how."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -46,59 +123,42 @@ class BlockRule(FeedbackRule):
             batch: The batch.
         """
 
-    def step(
-        self, task: Task, params: Params, state: RuleState, batch: Batch, noise: Mapping[str, Tensor], phase: str
-    ) -> Step:
-        """One detached forward pass, then one pullback of (c_0..c_L, e) through the pieces."""
-
-        def run(params: dict[str, Tensor]) -> tuple[tuple[tuple[Tensor, ...], Tensor], Mapping[str, Tensor]]:
-            seen = task.forward(params, batch.x, detach=True)
-            return (seen.states, seen.logits), seen.buffers
-
-        (states, logits), pullback, buffers = vjp(run, dict(params), has_aux=True)  # type: ignore[misc]
-        error = task.error(logits, batch.y)
-        signals = self._handed_out(task, params, state, error, states[-1], batch)
-        n = len(batch.x)
-        arriving = tuple((c / n).expand_as(h) for c, h in zip(signals, states, strict=True))
-        grads = pullback((arriving, error / n))[0] | self.state_gradients(state, error, states)
-        return Step(task.loss(logits, batch.y), grads, buffers=buffers)
-
-    def state_gradients(self, state: RuleState, error: Tensor, states: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Gradients of the trained entries of the state, the mean over the batch; here, none trains.
-
-        Args:
-            state: The rule's state now.
-            error: e per sample.
-            states: h_0..h_L.
-        """
-        return {}
-
-    def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
-        """The signals, from a plain forward pass."""
-        seen = task.forward(params, batch.x)
-        error = task.error(seen.logits, batch.y)
-        return self._at_states(task, params, state, error, seen.states[-1], batch)
+    def assign(self, task: Task, params: Params, state: RuleState, seen: Seen) -> Assigned:
+        """The signals alone."""
+        return Assigned(self.signals(task, params, state, seen.error, seen.states[-1], seen.batch))
 
     def deliver_observed(
         self, task: Task, params: Params, state: RuleState, batch: Batch, top: Tensor, error: Tensor
     ) -> tuple[Tensor, ...]:
-        """The signals alone."""
-        return self._at_states(task, params, state, error, top, batch)
+        """The signals, without a forward pass."""
+        return at_states(self.name, task, self.signals(task, params, state, error, top, batch), len(batch.x))
 
-    def _at_states(
-        self, task: Task, params: Params, state: RuleState, error: Tensor, top: Tensor, batch: Batch
-    ) -> tuple[Tensor, ...]:
-        signals = self._handed_out(task, params, state, error, top, batch)
-        return tuple(c.expand(len(batch.x), *shape) for c, shape in zip(signals, task.shapes, strict=True))
 
-    def _handed_out(
-        self, task: Task, params: Params, state: RuleState, error: Tensor, top: Tensor, batch: Batch
-    ) -> tuple[Tensor, ...]:
-        signals = self.signals(task, params, state, error, top, batch)
-        shapes = [tuple(c.shape[1:]) for c in signals]
-        if len(shapes) != len(task.shapes) or not all(map(_fits, shapes, task.shapes)):
-            raise BadInput(f"rule {self.name}: its signals have shapes {shapes}, wanted one for each of {task.shapes}")
-        return normalised(signals) if task.normalise else signals
+def at_states(name: str, task: Task, signals: tuple[Tensor, ...], samples: int) -> tuple[Tensor, ...]:
+    """Signals as they are handed out, in full size.
+
+    Args:
+        name: The rule's.
+        task: What is trained.
+        signals: c_0..c_L.
+        samples: How many.
+    """
+    handed = handed_out(name, task, signals)
+    return tuple(c.expand(samples, *shape) for c, shape in zip(handed, task.shapes, strict=True))
+
+
+def handed_out(name: str, task: Task, signals: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Signals of the states' shapes, divided by their RMS where the task says so.
+
+    Args:
+        name: The rule's.
+        task: What is trained.
+        signals: c_0..c_L.
+    """
+    shapes = [tuple(c.shape[1:]) for c in signals]
+    if len(shapes) != len(task.shapes) or not all(map(_fits, shapes, task.shapes)):
+        raise BadInput(f"rule {name}: its signals have shapes {shapes}, wanted one for each of {task.shapes}")
+    return normalised(signals) if task.normalise else signals
 
 
 def _fits(signal: tuple[int, ...], state: tuple[int, ...]) -> bool:

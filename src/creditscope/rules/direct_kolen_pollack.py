@@ -1,12 +1,13 @@
 """Direct Kolen–Pollack: direct feedback whose matrices learn from the error and the state that they serve."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from creditscope.blocks import Batch, Identity, Proof, Reported, RuleState
+from creditscope.blocks import Batch, Identity, Params, Proof, Reported, RuleState, Task
 from creditscope.records.rule_card import Sketch
+from creditscope.rules.block_rule import Assigned, Seen
 from creditscope.rules.direct_rule import EMBEDDING, DirectRule
 
 
@@ -56,10 +57,12 @@ class DirectKolenPollack(DirectRule):
         """Every matrix."""
         return frozenset(state)
 
-    def state_gradients(self, state: RuleState, error: Tensor, states: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The batch mean of eᵀ·h for each matrix."""
-        served = {f"B.{level}": h for level, h in enumerate(states[1:])} | {EMBEDDING: states[0]}
-        return {name: _outer(error, served[name]).reshape(b.shape) / len(error) for name, b in state.items()}
+    def assign(self, task: Task, params: Params, state: RuleState, seen: Seen) -> Assigned:
+        """dfa's signals, and the batch mean of eᵀ·h for each matrix."""
+        served = {f"B.{level}": h for level, h in enumerate(seen.states[1:])} | {EMBEDDING: seen.states[0]}
+        n = len(seen.batch.x)
+        grads = {name: _outer(seen.error, served[name]).reshape(b.shape) / n for name, b in state.items()}
+        return super().assign(task, params, state, seen)._replace(grads=grads)
 
 
 def _outer(error: Tensor, h: Tensor) -> Tensor:
