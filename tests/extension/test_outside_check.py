@@ -134,8 +134,8 @@ def test_it_decides(audit):
 def test_it_has_a_column_a_line_and_a_place_in_every_table(audit):
     text = audit.to_text(width=None)
     head = next(line for line in text.splitlines() if line.startswith("method"))
-    checks = ["scale", "reference", "depth", "fidelity", "direction", "movement", "share"]
-    assert head.split()[:9] == ["method", "accuracy", *checks]
+    checks = ["learning", "scale", "reference", "fidelity", "direction", "depth", "movement", "share"]
+    assert head.split()[:10] == ["method", "accuracy", *checks]
     assert "  share passes, exact: largest share 0.1 parts ≤ 0.5 parts on 3 of 3 seeds" in text
     assert "  climb (advisory) passes, exact: the accuracy climbs by 0.35" in text
     assert "share 3" in text  # over time
@@ -184,7 +184,8 @@ def test_the_page_has_its_section(logs, protocol, tmp_path):
         for tag, name, value in page.attributes
         if tag == "section" and name == "id" and value.startswith("check-")
     ]
-    assert ids == [f"check-{check.name}" for check in protocol.checks]
+    applies = [check.name for check in protocol.checks if check.name != "ladder"]  # neither rule has local losses
+    assert ids == [f"check-{name}" for name in applies]
     assert "Share of the branch" in page.text
     assert "Fires when a branch outweighs the stream." in page.text  # its docstring is its question
     assert "Scale the branches down." in page.text
@@ -216,7 +217,7 @@ def test_the_form_has_its_entry(audit):
     form = dict(reporting_form(next(cell for cell in audit.claims if cell.cell.method == "dfa"), audit).rows)
     assert form["Check: share"].startswith("fires (exact; threshold 0.5 parts): largest share 0.9 parts")
     assert form["Check: climb"].startswith("passes (exact; threshold 0.2)")
-    assert form["Protocol"] == "standard, version 1, with share and climb (advisory) added"
+    assert form["Protocol"] == "standard, version 2, with share and climb (advisory) added"
 
 
 # --- nobody mistakes it for the plain standard ----------------------------------------------------------------------
@@ -225,7 +226,7 @@ def test_the_form_has_its_entry(audit):
 def test_every_verdict_says_under_what(audit, logs, protocol, tmp_path):
     under = "under standard with share and climb (advisory) added"
     text = audit.to_text(width=None)
-    assert text.startswith("Protocol standard, version 1, with share and climb (advisory) added; 2 cells judged")
+    assert text.startswith("Protocol standard, version 2, with share and climb (advisory) added; 2 cells judged")
     assert f"dfa (seeds 42, 123 and 456): walked back {under}" in text
     assert f"verdict {under}" in audit.to_latex()
     assert f"verdict {under}" in audit._repr_html_()

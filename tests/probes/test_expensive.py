@@ -81,7 +81,7 @@ def test_a_float32_run() -> None:
 
 def test_an_unknown_rule_loses_what_needs_it_and_keeps_the_rest() -> None:
     row = expensive(replace(mlp_snapshot("dfa"), rule=None, state={}, update=None, fit=None))
-    assert measured(row) == {"fidelity", "clamp", "rho", "nudge", "drift", "participation"}
+    assert measured(row) == {"fidelity", "clamp", "rho", "nudge", "drift", "participation", "idle"}
     assert set(row.not_measured) == (FIELDS - measured(row)) | {"rho.credit", "nudge.credit"}
 
 
@@ -97,7 +97,8 @@ def test_one_probe_that_raises_costs_only_its_own_field(monkeypatch: pytest.Monk
 
 def test_samples_that_feel_each_other_lose_everything_per_sample() -> None:
     row = expensive(snapshot_of(scrambled(Normed(running=False)), DirectFeedback(), (5,), 3))
-    assert measured(row) == {"gradient_cosine", "gradient_null", "step_descent", "probe_accuracy", "participation"}
+    of_weights = {"gradient_cosine", "gradient_null", "step_descent"}
+    assert measured(row) == of_weights | {"probe_accuracy", "participation", "ladder", "idle"}
     assert all("not independent" in reason for reason in row.not_measured.values())
 
 

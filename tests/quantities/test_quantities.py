@@ -27,7 +27,8 @@ from creditscope.records.units import Units
 # What a row says about itself rather than measures, and what belongs to another field.
 NOT_MEASURED = {
     EpochRow: {"kind", "epoch", "step", "nonfinite", "time_epoch"},
-    ProbeRow: {"kind", "epoch", "step", "nonfinite", "time_probe", "not_measured", "null_published", "gradient_null"},
+    ProbeRow: {"kind", "epoch", "step", "nonfinite", "time_probe", "not_measured", "null_published", "gradient_null"}
+    | {"ladder"},  # judged image by image
 }
 ROWS = {"epoch": EpochRow, "probe": ProbeRow}
 numbers = st.floats(0, 1)

@@ -169,6 +169,29 @@ class Blocks:
         """
         return self.forward(params, x[:1], replace={level: h}).logits
 
+    @contextmanager
+    def removed(self, level: int) -> Iterator[None]:
+        """While open, one block's branch is zero: with a skip its input goes on as it is, without one nothing does.
+
+        Args:
+            level: Which block.
+        """
+        module = self.modules[level]
+        inner = getattr(module, "branch", None)
+        adds = self.skips is not None and self.skips[level]
+
+        def gone(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            h = _stream(module, args) if adds else torch.zeros_like(state_of(output))
+            return _with_state(output, h, detach=False)
+
+        def silent(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
+            return _with_state(output, torch.zeros_like(state_of(output)), detach=False)
+
+        with hooks() as handles:
+            where, hook = (inner, silent) if isinstance(inner, nn.Module) else (module, gone)
+            handles.append(where.register_forward_hook(hook))
+            yield
+
     def parts(self, x: Tensor) -> dict[str, str | int]:
         """Which part each parameter belongs to: ``embedding``, a block's index, or ``readout``.
 

@@ -15,7 +15,7 @@ from creditscope.probes.perturbation import NudgeProbe, RhoProbe
 from creditscope.probes.precision import full_precision
 from creditscope.probes.probe import Probe
 from creditscope.probes.reference import ClampProbe, DriftProbe, FidelityProbe
-from creditscope.probes.representation import ParticipationProbe, ReadoutProbe
+from creditscope.probes.representation import IdleProbe, ParticipationProbe, ReadoutProbe
 from creditscope.records.rows import ProbeRow
 
 
@@ -38,6 +38,7 @@ def expensive_probes(redraws: int = 999, directions: int = 32, keep_draws: bool 
         GradientNull(redraws, keep_draws),
         StepDescentProbe(),
         ReadoutProbe(),
+        IdleProbe(),
         ParticipationProbe(),
     )
 

@@ -19,7 +19,7 @@ from creditscope.probes.functional.tokens import keep_live
 _TOGETHER_CPU, _TOGETHER_GPU = 2**20, 2**24
 _planned = ContextVar("planned", default="cpu")
 
-Need = Literal["states", "references", "delivered", "tail", "feedback", "train", "update", "fit"]
+Need = Literal["states", "references", "delivered", "tail", "feedback", "train", "update", "fit", "test"]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
-"""Probes of what the states hold: readout accuracy and participation ratio."""
+"""Probes of what the states hold and what the blocks do: readouts, participation ratio, removal of a block."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -10,15 +12,18 @@ from torch.func import vmap
 from creditscope.blocks import Batch, Snapshot, are_finite, view_state
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.participation import participation_ratio
-from creditscope.probes.functional.ridge import ridge_accuracy
+from creditscope.probes.functional.ridge import ridge_right
 from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_copy, lists, numbers, states_in_view
+from creditscope.records.images import pack_bits
+from creditscope.records.rows import Idle, Ladder
 
 
 @dataclass(frozen=True)
 class ReadoutProbe(Probe):
     """Does a block add or destroy information?
 
-    Measures: test accuracy of a ridge readout fitted on each state, float64, standardised features.
+    Measures: test accuracy of a ridge readout fitted on each state, float64, standardised features; for h_L and for
+        the state a third of the blocks below it also which images are right.
     Healthy: grows from h_0 to h_L.
     Fooled by: wide states and few fitting samples (the readout overfits); it sees only what is linearly readable.
     Null: none; h_0 is what the others are compared with.
@@ -27,26 +32,33 @@ class ReadoutProbe(Probe):
     name: ClassVar[str] = "probe accuracy"
     unit: ClassVar[str] = "fraction"
     needs: ClassVar[tuple[Need, ...]] = ("states", "fit")
-    fields: ClassVar[tuple[str, ...]] = ("probe_accuracy",)
+    fields: ClassVar[tuple[str, ...]] = ("probe_accuracy", "ladder")
 
     def measure(self, snapshot: Snapshot) -> Measured:
         """A forward pass over both sets, then closed-form fits."""
         if snapshot.fit is None or snapshot.test is None:
             raise NotMeasured("probe accuracy: no samples to fit and test readouts on were given")
-        if snapshot.fit.y.is_floating_point() or snapshot.fit.y.ndim != 1:
+        if not _classes(snapshot.fit.y):
             raise NotMeasured("probe accuracy: a readout is fitted on class labels, and the targets are none")
         fit, test = (_states(snapshot, batch) for batch in (snapshot.fit, snapshot.test))
         labels = snapshot.fit.y, snapshot.test.y
+        lower = snapshot.depth - math.ceil(snapshot.depth / 3)
 
-        def accuracy(fit: Tensor, test: Tensor) -> Tensor:
-            return ridge_accuracy(fit, labels[0], test, labels[1], snapshot.task.outputs)
+        def right(fit: Tensor, test: Tensor) -> Tensor:
+            return ridge_right(fit, labels[0], test, labels[1], snapshot.task.outputs)
 
-        broken = ~are_finite([*fit, *test])
-        values, *marks = lists(by_state(accuracy, fit, test), *broken.double().chunk(2))
-        for level, (in_fit, in_test) in enumerate(zip(*marks, strict=True)):
-            if in_fit or in_test:
+        found, broken = by_state(right, fit, test), ~are_finite([*fit, *test])
+        values, in_fit, in_test, *rungs = lists(
+            found.mean(dim=-1), *broken.double().chunk(2), found[lower], found[snapshot.depth]
+        )
+        for level, (fit_broken, test_broken) in enumerate(zip(in_fit, in_test, strict=True)):
+            if fit_broken or test_broken:
                 raise NotMeasured(f"probe accuracy: state {level} is not finite in the run's dtype")
-        return Measured({"probe_accuracy": values})
+        if None in (values[lower], values[snapshot.depth]):
+            return Measured({"probe_accuracy": values}, {"ladder": "a state that does not vary has no readout"})
+        packed = [pack_bits(np.array(rung)) for rung in rungs]
+        ladder = Ladder(state=lower, lower=packed[0], top=packed[1], n=len(labels[1]))
+        return Measured({"probe_accuracy": values, "ladder": ladder})
 
 
 @dataclass(frozen=True)
@@ -70,10 +82,61 @@ class ParticipationProbe(Probe):
         return Measured({"participation": numbers(values)})
 
 
+@dataclass(frozen=True)
+class IdleProbe(Probe):
+    """Would anybody notice if a block were taken out?
+
+    Measures: test accuracy with one block's branch set to zero, less accuracy with all of them, image by image.
+    Healthy: clearly negative for every block.
+    Fooled by: two blocks that do the same; without skips a branch is the whole state, and nothing passes it.
+    Null: none; the error over the images says what no change looks like.
+    """
+
+    name: ClassVar[str] = "idle"
+    unit: ClassVar[str] = "fraction"
+    needs: ClassVar[tuple[Need, ...]] = ("test",)
+    fields: ClassVar[tuple[str, ...]] = ("idle",)
+
+    def measure(self, snapshot: Snapshot) -> Measured:
+        """One forward pass with each block taken out, and one with none."""
+        test = snapshot.test
+        if test is None:
+            raise NotMeasured("idle: no test samples were given")
+        if not _classes(test.y):
+            raise NotMeasured("idle: accuracy is counted on class labels, and the targets are none")
+        whole = _right(snapshot, test)
+        if whole.isnan().any():
+            raise NotMeasured("idle: the net's output is not finite in the run's dtype")
+        losses = []
+        for block in range(snapshot.depth):
+            with snapshot.task.blocks.removed(block):
+                losses.append(_right(snapshot, test) - whole)
+        change = torch.stack(losses)
+        n = change.shape[1]
+        mean, se = lists(change.mean(dim=1), change.std(dim=1) / math.sqrt(n))
+        return Measured({"idle": Idle(change=mean, se=se, n=n)})
+
+
+def _classes(y: Tensor) -> bool:
+    return y.ndim == 1 and not y.is_floating_point()
+
+
+def _full(snapshot: Snapshot) -> dict[str, Tensor]:
+    # Copies: a normaliser left in training mode would write its statistics into the run's own.
+    return {**{name: b.clone() for name, b in snapshot.task.buffers.items()}, **snapshot.params}
+
+
+def _right(snapshot: Snapshot, batch: Batch) -> Tensor:
+    """Per sample, whether the net as it is answers right: 1 or 0; NaN for an answer that is no number."""
+    full = _full(snapshot)
+    logits = torch.cat([snapshot.task.blocks.run(full, x) for x in torch.split(batch.x, 8 * snapshot.batch)])
+    right = (logits.argmax(dim=-1) == batch.y).double()
+    return torch.where(logits.isfinite().all(dim=-1), right, math.nan)
+
+
 def _states(snapshot: Snapshot, batch: Batch) -> list[Tensor]:
     """States of other samples than the probe's, in the run's dtype and view."""
-    # Copies: a normaliser left in training mode would write its statistics into the run's own.
-    full = {**{name: b.clone() for name, b in snapshot.task.buffers.items()}, **snapshot.params}
+    full = _full(snapshot)
     parts = [
         [view_state(h, snapshot.view) for h in snapshot.task.blocks.forward(full, x).states]
         for x in torch.split(batch.x, 8 * snapshot.batch)

@@ -85,3 +85,13 @@ PARTICIPATION = ProbeQuantity(
     field="participation",
     log=True,
 )
+IDLE = ProbeQuantity(
+    "idle",
+    "accuracy without block l − with it",
+    "",
+    "change of accuracy with the branch of a block at zero",
+    "block",
+    held("idle", "change"),
+    field="idle",
+    log=False,
+)

@@ -12,8 +12,10 @@ HELD_OUT = 5
 _TOGETHER = 2**23
 
 
-def ridge_accuracy(fit_x: Tensor, fit_y: Tensor, test_x: Tensor, test_y: Tensor, classes: int) -> Tensor:
-    """Test accuracy of a ridge regression on one-hot labels with standardised features.
+def ridge_right(fit_x: Tensor, fit_y: Tensor, test_x: Tensor, test_y: Tensor, classes: int) -> Tensor:
+    """Per test sample, whether a ridge regression on one-hot labels with standardised features is right: 1 or 0.
+
+    NaN where there is no fit.
 
     The strength is chosen on every fifth fitting sample, held out; then all are used. At equal accuracy the
     stronger wins. Nothing waits for the device.
@@ -30,12 +32,12 @@ def ridge_accuracy(fit_x: Tensor, fit_y: Tensor, test_x: Tensor, test_y: Tensor,
     kept = kept + kept // (HELD_OUT - 1)
     strongest_first = torch.tensor(STRENGTHS[::-1], dtype=torch.float64, device=fit_x.device)
     every = strongest_first.view(-1, *(1,) * (fit_x.ndim - 2))
-    tried = _accuracies(fit_x[..., kept, :], fit_y[kept], fit_x[..., held, :], fit_y[held], classes, every)
+    tried = _right(fit_x[..., kept, :], fit_y[kept], fit_x[..., held, :], fit_y[held], classes, every).mean(dim=-1)
     best = strongest_first[tried.argmax(dim=0)]
-    return _accuracies(fit_x, fit_y, test_x, test_y, classes, best.unsqueeze(0))[0]
+    return _right(fit_x, fit_y, test_x, test_y, classes, best.unsqueeze(0))[0]
 
 
-def _accuracies(x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, classes: int, strengths: Tensor) -> Tensor:
+def _right(x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, classes: int, strengths: Tensor) -> Tensor:
     """One row a strength; the axes behind its first are the leading ones of x."""
     x, test_x = _standardise(x.double(), test_x.double())
     n = x.shape[-2]
@@ -45,8 +47,8 @@ def _accuracies(x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, classes: i
     found = []
     for some in strengths.split(max(1, _TOGETHER // gram.numel())):  # type: ignore[no-untyped-call]
         scores = test_x @ ridge_weights(x, target - mean, some * n, gram) + mean
-        right = (scores.argmax(dim=-1) == test_y).double().mean(dim=-1)
-        found.append(torch.where(scores.isnan().flatten(-2).any(dim=-1), math.nan, right))
+        right = (scores.argmax(dim=-1) == test_y).double()
+        found.append(torch.where(scores.isnan().flatten(-2).any(dim=-1, keepdim=True), math.nan, right))
     return torch.cat(found)
 
 
