@@ -23,7 +23,7 @@ PROBE = {
     "drift",
     *(f"{name}/state_{place}" for name in ("fidelity", "null_p", "rho", "nudge_efficiency") for place in range(3)),
     *(f"{name}/state_{place}" for name in ("probe_accuracy", "participation") for place in range(3)),
-    *(f"{name}/block_{place}" for name in ("gradient_cosine", "step_descent") for place in range(2)),
+    *(f"{name}/block_{place}" for name in ("gradient_cosine", "step_descent", "idle") for place in range(2)),
 }
 
 

@@ -393,6 +393,12 @@ def test_the_golden_log_of_this_version_holds_every_field():
         assert [name for name, value in row if value is None] == []
 
 
+def test_of_two_rows_of_one_epoch_the_later_counts():
+    rows = [probe(2), probe(0), probe(2).model_copy(update={"time_probe": 1.0}), probe(1)]
+    assert log_module.latest(rows) is rows[2]
+    assert log_module.latest([]) is None
+
+
 def test_a_log_shows_itself_in_a_notebook_and_stays_text(tmp_path):
     name = '<script>alert("x")</script>.jsonl'
     log = RunLog(name, header("dfa"), (epoch(0, 0.125), epoch(1, 0.5)), (), end(1))

@@ -151,7 +151,7 @@ def frozen(model):
             {"name": "a/b"},
             "wanted a short name of letters, digits and . + @ - for the method, got 'a/b'; it names",
         ),
-        (Net(), {"protocol": "standart"}, "unknown protocol 'standart'; did you mean 'standard'?"),
+        (Net(), {"protocol": "standart"}, "unknown protocol 'standart'; did you mean 'standard' or 'standard@1'?"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(model, given, says):

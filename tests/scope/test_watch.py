@@ -220,7 +220,7 @@ def test_a_watched_twin_is_the_baseline():
         logs.append(scope.log)
     assert logs[1].spec.is_baseline
     depth = next(o for o in cs.audit(logs).claims[0].outcomes if o.name == "depth")
-    difference = logs[0].epochs[-1].test_accuracy - logs[1].epochs[-1].test_accuracy
+    difference = logs[0].epochs[-1].balanced_accuracy - logs[1].epochs[-1].balanced_accuracy
     assert depth.evidence.value == pytest.approx(100 * difference)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,6 +24,9 @@ from creditscope.records.units import PER_SAMPLE, Units
 MAX_LINE_BYTES = 32 * 2**20
 _READ_BYTES = 2**20
 _ROW: TypeAdapter[Any] = TypeAdapter(Row)
+
+
+RowT = TypeVar("RowT", bound=EpochRow | ProbeRow)
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,16 @@ class RunLog:
 
 def _numbers(values: Sequence[float | None]) -> str:
     return " ".join("–" if value is None else f"{value:.3g}" for value in values)
+
+
+def latest(rows: Iterable[RowT]) -> RowT | None:
+    """The row of the last epoch; of several at that epoch, the one that was written last.
+
+    Args:
+        rows: In the order of the file.
+    """
+    ordered = sorted(rows, key=lambda row: row.epoch)
+    return ordered[-1] if ordered else None
 
 
 def wall_seconds(logs: Iterable[RunLog]) -> float | None:

@@ -10,7 +10,7 @@ from creditscope.protocol.facts import RunFacts, finite
 from creditscope.protocol.spill import Slot
 from creditscope.quantities.expensive import GRADIENT
 from creditscope.quantities.per_epoch import COSINE, REFERENCE
-from creditscope.records.log import RunLog
+from creditscope.records.log import RunLog, latest
 from creditscope.records.rows import EpochRow, NullTest, ProbeRow
 
 Standing = Literal["ok", "exact", "zero", "unknown"]
@@ -46,7 +46,7 @@ class BlockCredit:
 def last_probe(run: RunLog) -> ProbeRow | None:
     """The last probe row that speaks of the null; else the last probe row."""
     held = [row for row in run.probes if row.null is not None] or list(run.probes)
-    return max(held, key=lambda row: row.epoch, default=None)
+    return latest(held)
 
 
 def epoch_row(run: RunLog, probe: ProbeRow | None) -> EpochRow | None:

@@ -19,7 +19,7 @@ from creditscope.protocol.spill import Slot, Spill
 from creditscope.protocol.text import counted, listed, number
 from creditscope.quantities.expensive import GRADIENT
 from creditscope.quantities.per_epoch import COSINE
-from creditscope.records.log import RunLog
+from creditscope.records.log import RunLog, latest
 from creditscope.records.rows import EpochRow, ProbeRow
 from creditscope.records.table import Table
 
@@ -371,7 +371,7 @@ def _verified(credit: BlockCredit, facts: RunFacts, probe: ProbeRow | None, row:
 
 def _backprop(facts: RunFacts, run: RunLog) -> float | None:
     """The smallest gradient cosine over the blocks that train, at the last epoch; None where one was not measured."""
-    probe = max(run.probes, key=lambda row: row.epoch, default=None)
+    probe = latest(run.probes)
     if probe is None or (run.last is not None and probe.epoch < run.last.epoch):
         return None
     wanted = [finite(GRADIENT.at(probe, facts.units, block)) for block in range(facts.blocks) if facts.trains(block)]

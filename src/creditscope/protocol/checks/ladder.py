@@ -15,7 +15,7 @@ from creditscope.protocol.inference import read_bits
 from creditscope.protocol.margins import Margin, Side, margin
 from creditscope.protocol.readings import reading_of
 from creditscope.protocol.text import number, span
-from creditscope.records.log import RunLog
+from creditscope.records.log import RunLog, latest
 from creditscope.records.rows import Ladder
 
 PP = 100.0
@@ -79,7 +79,7 @@ class LadderCheck(Check):
 
     def read(self, run: RunLog, facts: RunFacts) -> Rung:
         """The last probe's pair of readouts: those of the last epoch, of the states that are asked for."""
-        probe = max(run.probes, key=lambda row: row.epoch, default=None)
+        probe = latest(run.probes)
         if probe is None or (probe.ladder is None and "ladder" not in probe.not_measured):
             return Rung(None, "the log holds no readouts image by image at its last probe")
         if probe.ladder is None:

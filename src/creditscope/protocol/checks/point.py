@@ -8,7 +8,7 @@ from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Check, Outcome, sentence
 from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome, combine
 from creditscope.protocol.facts import RunFacts
-from creditscope.records.log import RunLog
+from creditscope.records.log import RunLog, latest
 from creditscope.records.rows import EpochRow, ProbeRow
 
 RowT = TypeVar("RowT", bound=EpochRow | ProbeRow)
@@ -56,7 +56,7 @@ class PointCheck(Check, Generic[RowT]):
     def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
         """One run at its last logged epoch, with its history."""
         rows = [row for row in self.rows(run) if row.epoch >= self.from_epoch]
-        row = max(rows, key=lambda row: row.epoch, default=None)
+        row = latest(rows)
         evidence = self.measure(facts, row) if row is not None else Evidence.missing(self.absent(run))
         if (
             row is not None
