@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-
 Distribution = Literal["normal", "uniform"]
 
 

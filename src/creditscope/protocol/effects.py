@@ -3,14 +3,28 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scipy import optimize, stats
 
 from creditscope.protocol.accuracies import side_of
 from creditscope.protocol.facts import diverged_at
 from creditscope.protocol.margins import Margin, Side, common_seeds, margin
-from creditscope.quantities.per_epoch import ACCURACY, GAIN, GAMMA_DEEP, GROWTH_MAX
+from creditscope.quantities.per_epoch import (
+    ACCURACY,
+    ERROR,
+    GAIN,
+    GAMMA_ACTING,
+    GAMMA_DEEP,
+    GAMMA_PUBLISHED,
+    GAMMA_WORST,
+    GROWTH_MAX,
+    HIDDEN,
+    REFERENCE,
+    STILLEST,
+    TEST_LOSS,
+    TRAIN_LOSS,
+)
 from creditscope.quantities.quantity import EpochQuantity
 from creditscope.records.log import RunLog
 
@@ -71,67 +85,12 @@ class Measure:
         if math.isinf(value):
             return "∞" if value > 0 else ("0" if self.unit == "×" else "−∞")
         if self.unit == "×":
-            return f"{math.exp(value):.3g}×"
+            return f"{math.exp(value):.3g}{'×' if difference else ''}"
         if not self.unit:
             return f"{value:+.3f}" if difference else f"{value:.3f}"
         if difference or self.unit == "pp":
             return f"{100 * value:+.2f} pp"
         return f"{100 * value:.2f} %"
-
-
-def diverged(self) -> int:
-    """How many of the runs diverged."""
-    return sum(diverged(run) for run in self.runs)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Something a recipe changes.
-
-    Args:
-        name: Its name.
-        label: In words.
-        unit: ``%`` and ``pp``: a fraction, whose differences are percentage points; ``×``: a positive number compared
-            as a ratio; else as it is.
-        relevant: The smallest difference that anybody would care for, in the scale in which it is compared.
-        side: Its values over the seeds of a trial; None where it was not measured.
-        series: What is logged of it after every epoch; None where nothing is.
-    """
-
-    name: str
-    label: str
-    unit: str
-    relevant: float
-    side: Callable[[Trial], Side | None]
-    series: EpochQuantity | None = None
-
-    def scale(self, value: float | None) -> float | None:
-        """A value in the scale in which it is compared; None where it has none there."""
-        if value is None or not math.isfinite(value) or (self.unit == "×" and value <= 0):
-            return None
-        return math.log(value) if self.unit == "×" else value
-
-    def shown(self, value: float, difference: bool = True) -> str:
-        """A value of that scale in words.
-
-        Args:
-            value: The value.
-            difference: Whether it is a difference of two.
-        """
-        if math.isinf(value):
-            return "∞" if value > 0 else ("0" if self.unit == "×" else "−∞")
-        if self.unit == "×":
-            return f"{math.exp(value):.3g}×"
-        if not self.unit:
-            return f"{value:+.3f}" if difference else f"{value:.3f}"
-        if difference or self.unit == "pp":
-            return f"{100 * value:+.2f} pp"
-        return f"{100 * value:.2f} %"
-
-    @property
-    def nothing(self) -> str:
-        """What no difference looks like."""
-        return "1×" if self.unit == "×" else "0"
 
 
 def diverged(run: RunLog) -> bool:
@@ -170,7 +129,23 @@ MEASURES = (
     Measure("growth", "largest growth of a block", "×", math.log(1.25), _measured(GROWTH_MAX, "×"), GROWTH_MAX),
     Measure("gain", "gain at the last state", "×", math.log(1.25), _measured(GAIN, "×"), GAIN),
     Measure("deep cosine", "cosine of the deep blocks", "", 0.05, _measured(GAMMA_DEEP, ""), GAMMA_DEEP),
-    Measure("depth margin", "accuracy over the own frozen twin", "pp", 0.01, _margin),
+    Measure("depth margin", "margin over the frozen twin", "pp", 0.01, _margin),
+)
+
+# What a comparison of two sets of runs adds: nobody has said which difference of these is worth caring for.
+MORE = tuple(
+    Measure(quantity.name, quantity.label, unit, 0.0, _measured(quantity, unit), quantity)
+    for quantity, unit in (
+        (TRAIN_LOSS, ""),
+        (TEST_LOSS, ""),
+        (ERROR, "×"),
+        (HIDDEN, "×"),
+        (REFERENCE, "×"),
+        (GAMMA_ACTING, ""),
+        (GAMMA_WORST, ""),
+        (GAMMA_PUBLISHED, ""),
+        (STILLEST, "×"),
+    )
 )
 
 
@@ -235,6 +210,23 @@ class Effect:
             return f"{self.measure.shown(self.margin.mean)} (one seed: no interval)"
         ends = ", ".join(self.measure.shown(end) for end in (self.margin.low(), self.margin.high()))
         return f"{self.measure.shown(self.margin.mean)} [{ends}]"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; of a ratio the logarithm."""
+        low, high = (end if math.isfinite(end) else None for end in (self.margin.low(), self.margin.high()))
+        return {
+            "scale": "log" if self.measure.unit == "×" else "linear",
+            "base": self.base,
+            "changed": self.changed,
+            "mean": self.margin.mean,
+            "low": low,
+            "high": high,
+            "p": self.p,
+            "q": self.q,
+            "outcome": self.word,
+            "apart_from_epoch": self.parted,
+            "per_seed": list(self.margin.per_seed),
+        }
 
 
 def effect(measure: Measure, changed: Trial, base: Trial) -> Effect | None:

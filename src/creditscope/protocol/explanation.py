@@ -233,25 +233,8 @@ def _plain(change: Change) -> dict[str, Any]:
         "change": change.words,
         "logs": [run.name for run in change.trial.runs],
         "diverged": change.trial.diverged,
-        "effects": {
-            e.measure.name: {
-                "scale": "log" if e.measure.unit == "×" else "linear",
-                "mean": e.margin.mean,
-                "low": _finite(e.margin.low()),
-                "high": _finite(e.margin.high()),
-                "p": e.p,
-                "q": e.q,
-                "outcome": e.word,
-                "apart_from_epoch": e.parted,
-                "per_seed": list(e.margin.per_seed),
-            }
-            for e in change.effects
-        },
+        "effects": {each.measure.name: each.to_dict() for each in change.effects},
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) != float("inf") else None
 
 
 def _p(q: float | None) -> str:

@@ -28,7 +28,6 @@ class DirectFeedback(DirectRule):
     dist: str = "normal"
 
     name = "dfa"
-    formula = "c_{l+1} = e·B_l, c_0 = e·B_0 with fixed random B_l"
     paper = "Nøkland 2016"
     injection = "e·B_l at the output of block l; e·B_0 at the embedding; every token alike"
     identity = Identity(
@@ -48,6 +47,11 @@ class DirectFeedback(DirectRule):
     def __post_init__(self) -> None:
         if self.dist not in get_args(Distribution):
             raise BadInput(f"rule dfa, option dist: {did_you_mean(self.dist, get_args(Distribution))}")
+
+    @property
+    def formula(self) -> str:
+        """Which matrix serves the embedding, too."""
+        return f"c_{{l+1}} = e·B_l, c_0 = e·{'B_embedding' if self.own_embedding else 'B_0'} with fixed random B_l"
 
     @property
     def feedback_spec(self) -> FeedbackSpec:

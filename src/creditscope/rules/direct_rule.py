@@ -21,8 +21,12 @@ class DirectRule(BlockRule):
     has one output every token gets the same; where each token has its own, each gets what belongs to it.
     """
 
-    feedback_spec = FeedbackSpec(dist="normal", scale="1/sqrt(classes)")
     sketch = Sketch(text="error times a random matrix, straight to each block", route="direct")
+
+    @property
+    def feedback_spec(self) -> FeedbackSpec:
+        """N(0, 1/C)."""
+        return FeedbackSpec(dist="normal", scale="1/sqrt(classes)")
 
     @abstractmethod
     def sent(self, error: Tensor, batch: Batch) -> Tensor:

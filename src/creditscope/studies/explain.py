@@ -1,5 +1,6 @@
 """Explain: each ingredient of a recipe changed alone, then in pairs, on the same seeds and the same order of data."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -60,8 +61,8 @@ class ExplainPlan:
             rules: Rules from outside, by name.
         """
         where = pick_device(device)
-        return sum(
-            estimate(Fleet(members, self.data, default_model, where, rules)).total for members in pack(self.runs)
+        return math.fsum(
+            estimate(Fleet(members, self.data, default_model, where, rules=rules)).total for members in pack(self.runs)
         )
 
 
@@ -188,7 +189,7 @@ def explain(
         screened = tuple(change for change in screened if change.name not in chosen)
         notes = (
             f"all of it takes about {whole / 60:.1f} minutes: every switch was screened at {epochs} of {full} epochs, "
-            f"and {len(chosen)} of {len(plan.flipped)} were trained in full; what moves late was not seen in the others",
+            f"{len(chosen)} of {len(plan.flipped)} were trained in full; what moves late was not seen in the others",
         )
     trials = trained(wanted)
     changes_found = effects_of(_worded(plan.flipped, trials), trials[""])
