@@ -1,6 +1,7 @@
 """What rules ask of a model whose blocks they run one by one: a chain of states, and vectors where nets read them."""
 
 import torch
+from torch import Tensor
 
 from creditscope.blocks import Params, Task
 from creditscope.errors import BadInput
@@ -21,14 +22,22 @@ def require_chain(name: str, task: Task, params: Params) -> None:
     x = steps.expand(2, *task.input_shape).to(task.input_dtype or like.dtype)
     with torch.no_grad():
         seen = task.forward(params, x)
-        # The embedding is given the other sample: whatever passes the blocks by is then another.
-        again = task.apart(params, seen.states, x[1:])
-        pairs = [*zip(seen.states[1:], again.states[1:], strict=True), (seen.logits, again.logits)]
-    if any(h.shape != k.shape or bool(((h - k).abs() > _TOLERANCE * h.abs().amax()).any()) for h, k in pairs):
+        outputs = (*seen.states[1:], seen.logits)
+        # Every second part gets its own input, all others, the embedding among them, that of the other sample.
+        halves = [[h if at % 2 == own else h.flip(0) for at, h in enumerate(seen.states)] for own in (0, 1)]
+        made = [task.apart(params, inputs, x[1:]) for inputs in halves]
+        again = [(*made[at % 2].states[1:], made[at % 2].logits)[at] for at in range(len(outputs))]
+    if any(_differ(*pair) for pair in zip(outputs, again, strict=True)):
         raise BadInput(
             f"{name} wants a chain, where each state is made from the one before alone; in this model something passes "
             f"the blocks by: choose other blocks, or use fa or dfa"
         )
+
+
+def _differ(before: Tensor, after: Tensor) -> bool:
+    if before.shape != after.shape:
+        return True
+    return bool(((before - after).abs() > _TOLERANCE * before.abs().amax()).any())
 
 
 def one_width(name: str, task: Task) -> int:
