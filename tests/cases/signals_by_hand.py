@@ -153,8 +153,9 @@ def credit_bridge(pieces, state, noise, x, y):
 
     for level in range(pieces.depth):
         miss = (values[level] - values[level + 1])[:, None] / n
-        dpre = miss * out * gelu_slope(pres[level])
-        add(level, dpre, dpre.T @ h[level], (miss * gelu(pres[level])).sum(0))
+        for at, side in ((level, miss), (level + 1, -miss)):
+            dpre = side * out * gelu_slope(pres[at])
+            add(at, dpre, dpre.T @ h[at], (side * gelu(pres[at])).sum(0))
     off = (credit[-1] - pieces.top(h[-1], y)) / n
     z, along = pres[-1], off @ w.T
     curve = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (2 - z**2)

@@ -21,8 +21,9 @@ _DFA = DirectFeedback()
 class CreditBridge(AuxiliaryRule):
     """c_l = ∂V(h_l, l, y)/∂h_l, V a net with one hidden layer of the states' width; dfa in the first fifth.
 
-    V learns by ½Σ_l (V(h_l, l) − V(h_{l+1}, l + 1))², the later value held fixed, and ½‖∂V/∂h_L − g_L‖². State and
-    label enter the hidden layer as biases. The nets learn from the first step on; dfa has fixed matrices of its own.
+    V learns by ½Σ_l (V(h_l, l) − V(h_{l+1}, l + 1))² and ½‖∂V/∂h_L − g_L‖², and both values of a residual move: with
+    the later one held fixed, as a target, one net for all states runs away from itself. l and y enter the hidden
+    layer as biases. V learns from the first step on; dfa has fixed matrices of its own.
     """
 
     name = "credit-bridge"
@@ -94,7 +95,7 @@ class CreditBridge(AuxiliaryRule):
         """Bridge residual and terminal gradient matching."""
         y, h = seen.batch.y, torch.stack(seen.states, 1)
         values = self.values(state, h, y)
-        residual = (values[:, :-1] - values[:, 1:].detach()).square().sum(1)
+        residual = (values[:, :-1] - values[:, 1:]).square().sum(1)
         last = input_gradient(lambda h: self.values(state, h, y)[:, -1], h)[:, -1]
         wanted = task.top_gradient(params, seen.states[-1], seen.batch)
         return (residual + (last - wanted).square().sum(1)).mean() / 2
