@@ -76,7 +76,9 @@ def test_what_is_delivered_lowers_the_energy():
     states = made.task.forward(made.params, made.batch.x).states
     x = [states[0] - credit[0]]
     for level in range(3):
-        x.append(made.task.apart(made.params, [*x, *states[len(x) :]], made.batch.x[:1]).states[level + 1])
+        x.append(
+            made.task.apart(made.params, dict(enumerate([*x, *states[len(x) :]])), made.batch.x[:1]).states[level + 1]
+        )
         x[-1] = x[-1] - credit[level + 1]
     loss = made.task.loss(made.task.tail(made.params, 3, x[-1], made.batch.x), made.batch.y).sum()
     energy = loss + sum(c.square().sum() / 2 for c in credit)

@@ -1,6 +1,6 @@
 """Task: the partitioned model with its loss, as a rule and a probe see it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -95,16 +95,16 @@ class Task(NamedTuple):
         buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
         return self.blocks.tail({**buffers, **self.fixed, **params}, level, h, x)
 
-    def apart(self, params: Params, inputs: Sequence[Tensor], x: Tensor) -> Pass:
-        """Every part of the network at once, each on an input of its own: ``states`` holds what comes out of each.
+    def apart(self, params: Params, inputs: Mapping[int, Tensor], x: Tensor) -> Pass:
+        """A forward pass in which parts get inputs of their own; ``states`` holds what comes out of each.
 
         Args:
             params: The parameters that train.
-            inputs: What goes into blocks 0..L−1 and into the readout, in the place of h_0..h_L.
-            x: What goes into the embedding; one sample where nobody asks for its output.
+            inputs: What goes on in the place of state l: into block l, or for l = L into the readout.
+            x: What goes into the embedding; one sample where nobody asks what becomes of it.
         """
         buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
-        return self.blocks.forward({**buffers, **self.fixed, **params}, x, replace=dict(enumerate(inputs)))
+        return self.blocks.forward({**buffers, **self.fixed, **params}, x, replace=inputs)
 
     def error(self, logits: Tensor, y: Tensor) -> Tensor:
         """The output error e = ∂ℓ_i/∂logits per sample (softmax − onehot for cross-entropy)."""

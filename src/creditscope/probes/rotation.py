@@ -55,7 +55,8 @@ def rotations(count: int, width: int, generator: torch.Generator) -> Tensor:
 
 def _drawn(credit: Tensor, reference: Tensor, count: int, generator: torch.Generator) -> Tensor:
     products = torch.einsum("sni,snj->sij", credit, reference)
-    return torch.einsum("kij,sij->ks", rotations(count, credit.shape[2], generator), products)
+    found: Tensor = torch.einsum("kij,sij->ks", rotations(count, credit.shape[2], generator), products)
+    return found
 
 
 def _normal(credit: Tensor, reference: Tensor, count: int, generator: torch.Generator) -> Tensor:

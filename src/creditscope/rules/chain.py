@@ -25,7 +25,7 @@ def require_chain(name: str, task: Task, params: Params) -> None:
         outputs = (*seen.states[1:], seen.logits)
         # Every second part gets its own input, all others, the embedding among them, that of the other sample.
         halves = [[h if at % 2 == own else h.flip(0) for at, h in enumerate(seen.states)] for own in (0, 1)]
-        made = [task.apart(params, inputs, x[1:]) for inputs in halves]
+        made = [task.apart(params, dict(enumerate(inputs)), x[1:]) for inputs in halves]
         again = [(*made[at % 2].states[1:], made[at % 2].logits)[at] for at in range(len(outputs))]
     if any(_differ(*pair) for pair in zip(outputs, again, strict=True)):
         raise BadInput(

@@ -71,21 +71,25 @@ class ForwardActivity(SignalRule):
 
     def assign(self, task: Task, params: Params, state: RuleState, seen: Seen) -> Assigned:
         """One tangent from each state, or one from all."""
-        (x, y), taps = seen.batch, zero_taps(task, seen.batch.x, params)
+        x, y = seen.batch
         asked = self.noise(task, params, len(x))
         given = seen.noise or keyed_normals(state[KEY], asked)
-        v = {level: given[name].to(taps[level].dtype) for level, name in enumerate(asked)}
+        v = dict(enumerate(given[name].to(h) for name, h in zip(asked, seen.states, strict=True)))
 
-        def slope(levels: list[int]) -> Tensor:
-            def loss(moved: dict[int, Tensor]) -> Tensor:
-                return task.loss(task.forward(params, x, taps={**taps, **moved}).logits, y)
+        def slope_at(level: int) -> Tensor:
+            def loss(h: Tensor) -> Tensor:
+                return task.loss(task.apart(params, {level: h}, x).logits, y)
 
-            start, along = ({level: source[level] for level in levels} for source in (taps, v))
-            return jvp(loss, (start,), (along,))[1]  # type: ignore[no-any-return]
+            return jvp(loss, (seen.states[level],), (v[level],))[1]  # type: ignore[no-any-return]
 
-        levels = list(v)
-        slopes = [slope(levels)] * len(v) if self.joint else [slope([level]) for level in levels]
-        return Assigned(tuple(_scaled(v[level], one) for level, one in zip(levels, slopes, strict=True)))
+        def slope_along_all() -> Tensor:
+            def loss(taps: dict[int, Tensor]) -> Tensor:
+                return task.loss(task.forward(params, x, taps=taps).logits, y)
+
+            return jvp(loss, (zero_taps(task, x, params),), (v,))[1]  # type: ignore[no-any-return]
+
+        slopes = [slope_along_all()] * len(v) if self.joint else [slope_at(level) for level in v]
+        return Assigned(tuple(_scaled(v[level], slope) for level, slope in enumerate(slopes)))
 
 
 def keyed_normals(key: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:

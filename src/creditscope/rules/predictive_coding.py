@@ -77,7 +77,7 @@ class PredictiveCoding(SignalRule):
         """Relax, and read."""
 
         def errors(x: States) -> tuple[list[Tensor], Tensor]:
-            made = task.apart(params, x, seen.batch.x[:1])
+            made = task.apart(params, dict(enumerate(x)), seen.batch.x[:1])
             predicted = [seen.states[0], *made.states[1:]]
             return [h - p for h, p in zip(x, predicted, strict=True)], task.loss(made.logits, seen.batch.y)
 

@@ -105,7 +105,7 @@ class TargetPropagation(AuxiliaryRule):
             h + self.sigma * h.square().mean(1, keepdim=True).sqrt() * seen.noise[f"G.{level}"]
             for level, h in enumerate(below)
         ]
-        made = task.apart(params, [*noisy, top], seen.batch.x[:1]).states[1:]
+        made = task.apart(params, dict(enumerate([*noisy, top])), seen.batch.x[:1]).states[1:]
         missed = [self.inverse(state, level, h) - noisy[level] for level, h in enumerate(made)]
         return torch.stack(missed).square().mean(2).sum(0).mean() / 2
 
