@@ -78,7 +78,7 @@ def _redrawn_gradients(
 
     def assign(feedback: RuleState) -> tuple[Tensor, ...]:
         state = {**double.state, **feedback}
-        grads = rule.step(task, params, state, train, double.noise, double.phase).grads
+        grads = rule.step(task, params, state, train, double.noise, double.task.phase).grads
         return tuple(one_vector([grads[name] for name in names]) for names in blocks)
 
     states = sum(math.prod(shape) for shape in double.task.shapes) * len(train.x)

@@ -26,5 +26,10 @@ RULES = Registry(
         "drtp": "creditscope.rules.direct_target:DirectTarget",
         "sdfa": "creditscope.rules.direct_sign:DirectSign",
         "dkp": "creditscope.rules.direct_kolen_pollack:DirectKolenPollack",
+        "fg-act": "creditscope.rules.forward_activity:ForwardActivity",
+        "dtp": "creditscope.rules.target_propagation:TargetPropagation",
+        "pc": "creditscope.rules.predictive_coding:PredictiveCoding",
+        "state-bridge": "creditscope.rules.state_bridge:StateBridge",
+        "credit-bridge": "creditscope.rules.credit_bridge:CreditBridge",
     },
 )

@@ -12,6 +12,7 @@ from creditscope.blocks import (
     CreditRule,
     Identity,
     Moment,
+    NullKind,
     Params,
     Redraw,
     RuleState,
@@ -74,6 +75,11 @@ class Wrapper(CreditRule):
     def learns(self) -> bool:
         """The rule's own."""
         return self.rule.learns
+
+    @property
+    def null_kind(self) -> NullKind:
+        """The rule's own."""
+        return self.rule.null_kind
 
     @property
     def penalises(self) -> bool:
@@ -219,6 +225,11 @@ class FixedFeedback(Wrapper):
     def learns(self) -> bool:
         """No: the state stays at its start."""
         return False
+
+    @property
+    def null_kind(self) -> NullKind:
+        """Fresh feedback: what stays as it was drawn can be drawn again."""
+        return "fresh feedback"
 
     def trained(self, state: RuleState, params: Collection[str]) -> frozenset[str]:
         """None."""
