@@ -26,7 +26,7 @@ from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order, one_answer
 from creditscope.engine.movement import FleetMovement
 from creditscope.engine.noise import FleetNoise, one_draw
-from creditscope.engine.optim import OPTIMISERS, Stack
+from creditscope.engine.optim import OPTIMISERS, Segment, Stack
 from creditscope.engine.scores import scores_of
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
 from creditscope.engine.state import FleetObservation, Scores, State
@@ -119,7 +119,8 @@ class Fleet:
         self._move: Recorded[tuple[Tensor, tuple[Tensor, ...]]] = Recorded(device)
         self.streams = Streams(device)
         with torch.no_grad():
-            check_claims(self)
+            # Of each run, whether its locality was shown; None where the rule claims none.
+            self.locality = check_claims(self)
         self.streams.wait()
 
     @property
@@ -146,8 +147,25 @@ class Fleet:
             moments += [stack for group in self.groups for stack in (group.first, group.second)]
             for moment in (moment for stack in moments for moment in stack.values()):
                 moment.zero_()
-        self.optimiser.set_steps(0)
+        self.set_steps(0)
         self.streams.wait()
+
+    def set_steps(self, steps: int) -> None:
+        """Say how many steps were done, as after loading a checkpoint; a rule may rest on some of them.
+
+        Args:
+            steps: How many.
+        """
+        counts: dict[int, tuple[int, int]] = {}
+
+        def taken(segment: Segment) -> tuple[int, int]:
+            group = self.group_of(segment.start)
+            if group.start not in counts:
+                moves = [group.rule.moves(group.rule.phase(self.moment(step))) for step in range(steps)]
+                counts[group.start] = sum(each.weights for each in moves), sum(each.state for each in moves)
+            return counts[group.start]
+
+        self.optimiser.set_steps(taken)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -270,7 +288,36 @@ class Fleet:
             return self.task._replace(buffers=buffers).forward(params, x).logits
 
         forward = vmap(logits, in_dims=(0, 0, None))
-        return scores_of(lambda x: forward(self.params, self.buffers, self.inputs(x)), self.data)
+
+        def answered(raw: Tensor) -> Tensor:
+            x = self.inputs(raw)
+            return self._answers(forward(self.params, self.buffers, x), x)
+
+        return scores_of(answered, self.data)
+
+    def _answers(self, logits: Tensor, x: Tensor) -> Tensor:
+        """Logits of all runs on a batch, with those of a rule's own way to answer where it has one.
+
+        A frozen twin is judged by its output: how untrained blocks answer says nothing that a claim should beat.
+        """
+        for group in (group for group in self.groups if group.rule.answers):
+
+            def own(params: Stack, state: RuleState, buffers: Stack, numbers: Stack, group: Group = group) -> Tensor:
+                options = {name: value for name, value in numbers.items() if name != "penalty"}
+                rule = with_numbers(group.rule, options)
+                return rule.answered(self.task._replace(buffers=buffers), params, state, x)
+
+            buffers = {name: b[group.runs] for name, b in self.buffers.items()}
+            found = vmap(own)(self._params(group.runs), group.state, buffers, group.numbers)
+            trains = torch.tensor([spec.train_last != 0 for spec in self.specs[group.runs]], device=x.device)
+            logits = torch.cat(
+                [
+                    logits[: group.start],
+                    torch.where(trains[:, None, None], found, logits[group.runs]),
+                    logits[group.stop :],
+                ]
+            )
+        return logits
 
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU the work is queued, not waited for."""
@@ -376,7 +423,7 @@ class Fleet:
         spec = self.specs[run]
         assert spec.optimiser is not None
         lr = spec.optimiser.lr * schedule_factor(spec.schedule or "constant", epoch, spec.epochs or epoch)
-        steps = float(state.steps)
+        steps = float(state.steps[run])
         moments = [stack for stack in (state.first, state.second) if stack]
         return {
             name: self.optimiser.last_update([stack[name][run] for stack in moments], steps, lr)

@@ -19,7 +19,7 @@ from creditscope.rules.build import Given, rule_of
 
 # Entries of one run's state on a batch from which on a GPU is bound by arithmetic.
 LARGE = 2**18
-_RuleKey = tuple[str, str, bool, tuple[tuple[str, str], ...]]
+_RuleKey = tuple[str, str, bool, int, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def fleet_order(spec: RunSpec) -> tuple[_RuleKey, bool, str, bool, float, str]:
 def _rule_key(spec: RunSpec) -> _RuleKey:
     """What must agree for two runs to be mapped together: all of the rule but its float options."""
     options = sorted((name, str(value)) for name, value in (spec.options or {}).items() if not isinstance(value, float))
-    return spec.rule, spec.credit_norm or "none", spec.fixed_feedback is True, tuple(options)
+    return spec.rule, spec.credit_norm or "none", spec.fixed_feedback is True, spec.anchors or 0, tuple(options)
 
 
 def _is_frozen(spec: RunSpec) -> bool:

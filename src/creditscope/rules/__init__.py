@@ -26,5 +26,11 @@ RULES = Registry(
         "drtp": "creditscope.rules.direct_target:DirectTarget",
         "sdfa": "creditscope.rules.direct_sign:DirectSign",
         "dkp": "creditscope.rules.direct_kolen_pollack:DirectKolenPollack",
+        "pepita": "creditscope.rules.pepita:Pepita",
+        "fg": "creditscope.rules.forward_gradient:ForwardGradient",
+        "local": "creditscope.rules.local_loss:LocalLoss",
+        "ff": "creditscope.rules.forward_forward:ForwardForward",
+        "bp-deep": "creditscope.rules.deep_supervision:DeepSupervision",
+        "anchor": "creditscope.rules.anchor:Idle",
     },
 )
