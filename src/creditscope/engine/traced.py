@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
@@ -38,9 +39,7 @@ class Traced:
 
     def _trace(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         try:
-            # On tensors without content: tracing holds on to every intermediate value.
-            trace = make_fx(self._function, tracing_mode="fake", _allow_non_fake_inputs=True)
-            listed = simplify(trace(*args))
+            listed = simplify(self._written_down(args))
         except Exception as error:  # a user's model may hold what cannot be traced, and training does not need it
             if self._compiled:
                 raise
@@ -49,3 +48,11 @@ class Traced:
         if any(leaf.is_cuda for leaf in tree_leaves(args) if isinstance(leaf, Tensor)):
             listed = suit_gpu(listed)
         return torch.compile(listed, dynamic=False) if self._compiled else listed
+
+    def _written_down(self, args: tuple[Any, ...]) -> torch.fx.GraphModule:
+        try:
+            # On tensors without content: tracing holds on to every intermediate value.
+            return make_fx(self._function, tracing_mode="fake", _allow_non_fake_inputs=True)(*args)
+        except FakeTensorDeviceMismatchError:
+            # Forward-mode differentiation under vmap makes zeros on a device of its own there.
+            return make_fx(self._function, tracing_mode="real")(*args)
