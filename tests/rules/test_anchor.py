@@ -140,6 +140,15 @@ def test_a_fleet_that_is_rewound_begins_again():
     same(made.params, wanted, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("method", ["dfa", "pepita"])
+def test_a_probe_asks_the_rule_and_not_its_anchors(method):
+    """Where nearly every batch is an anchor, the next one too: what is judged is what the rule itself writes."""
+    made = fleets.fleet([spec(f"{method}+anchor4"), spec(method)])
+    for epoch in (0, fleets.EPOCHS):
+        with torch.no_grad():
+            same(made.snapshot(0, epoch).rule_grads, made.snapshot(1, epoch).rule_grads, rtol=0, atol=0)
+
+
 def test_more_anchors_than_batches_are_refused():
     with pytest.raises(BadInput, match=r"\+anchor6: an epoch has 5 batches; wanted at most as many anchors"):
         fleets.fleet([spec("dfa+anchor6")])

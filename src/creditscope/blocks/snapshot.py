@@ -37,7 +37,7 @@ class Snapshot:
         fit: Samples to fit linear readouts on; None: not measured.
         test: Samples to test them on.
         noise: Random numbers for that step, as the rule asks for them.
-        phase: Which kind of step the rule would take next.
+        phase: Which kind of step the rule would take next, an anchor apart.
     """
 
     task: Task

@@ -13,7 +13,7 @@ from creditscope.engine.noise import one_draw
 from creditscope.engine.step import Sent, take_step
 from creditscope.errors import BadInput
 from creditscope.probes.seeds import probe_generator
-from creditscope.rules.anchor import Anchored
+from creditscope.rules.anchor import unanchored
 from creditscope.rules.wrappers import Normalised
 
 if TYPE_CHECKING:
@@ -53,16 +53,12 @@ def check_claims(fleet: "Fleet") -> tuple[bool | None, ...]:
         else:
             local += [None] * len(group.rules)
         whole = [run for run in range(group.start, group.stop) if fleet.trained[run] == frozenset(params)]
-        bare = _unanchored(group.rule)
+        bare = unanchored(group.rule)
         asked = "penalty" in group.numbers or isinstance(bare, Normalised)
         if whole and asked and bare.moves(bare.phase(fleet.moment(0))).weights:
-            rule = _unanchored(group.rules[whole[0] - group.start])
+            rule = unanchored(group.rules[whole[0] - group.start])
             check_wrappers(rule, task, _sent(fleet, group, whole[0], batch), rule.phase(fleet.moment(0)))
     return tuple(local)
-
-
-def _unanchored(rule: CreditRule) -> CreditRule:
-    return rule.rule if isinstance(rule, Anchored) else rule
 
 
 def _phases(fleet: "Fleet", group: "Group") -> list[str]:

@@ -50,6 +50,7 @@ from creditscope.probes.precision import full_precision
 from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
+from creditscope.rules.anchor import unanchored
 from creditscope.rules.build import Given
 
 # From this many steps on, tracing (half a second a group) saves more time than it takes.
@@ -406,7 +407,7 @@ class Fleet:
             fit=Batch(self.inputs(self.data.x_train[:fit]), self.data.y_train[:fit]),
             test=Batch(self.inputs(self.data.x_test[:test]), self.data.y_test[:test]),
             noise=one_draw(group.noise, probe_generator(spec.seed, epoch, "noise", self.device), self.dtype),
-            phase=rule.phase(self.moment(epoch * self.steps_per_epoch)),
+            phase=unanchored(rule).phase(self.moment(epoch * self.steps_per_epoch)),
         )
 
     def group_of(self, run: int) -> Group:

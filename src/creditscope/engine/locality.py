@@ -76,14 +76,10 @@ def is_local(rule: CreditRule, task: Task, phases: Sequence[str], sent: Sent, pa
     """
     order = {"embedding": -1, "readout": task.blocks.depth}
     known = {name: part if isinstance(part, int) else order[part] for name, part in parts.items()}
-    double = Sent(*map(_double, sent))
+    x = sent.x.double() if sent.x.is_floating_point() else sent.x
+    params, state, buffers, numbers, noise = map(in_float64, sent[:5])
+    double = Sent(params, state, buffers, numbers, noise, x, sent.y)
     return all(_Run(rule, task, phase, known).local(double) for phase in phases)
-
-
-def _double(value: Tensor | Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
-    if isinstance(value, Tensor):
-        return value.double() if value.is_floating_point() else value
-    return in_float64(value)
 
 
 def _changed(params: Mapping[str, Tensor], parts: Mapping[str, int], upto: int) -> dict[str, Tensor]:

@@ -63,8 +63,14 @@ class _Part(NamedTuple):
         Args:
             chosen: For each name, whether it is wanted.
         """
-        lists = [list(compress(each, chosen)) for each in self[:-1]]
-        return _Part(*lists, self.lr)
+        return _Part(
+            list(compress(self.names, chosen)),
+            list(compress(self.params, chosen)),
+            list(compress(self.first, chosen)),
+            list(compress(self.second, chosen)),
+            list(compress(self.steps, chosen)),
+            self.lr,
+        )
 
 
 class FleetOptimiser(ABC):

@@ -57,6 +57,15 @@ class Idle(CreditRule):
         return (True,) * (depth + 1)
 
 
+def unanchored(rule: CreditRule) -> CreditRule:
+    """A rule without its anchors: what it claims, and what a probe asks of it, is its own.
+
+    Args:
+        rule: Any rule.
+    """
+    return rule.rule if isinstance(rule, Anchored) else rule
+
+
 @dataclass(frozen=True)
 class Anchored(Wrapper):
     """The same rule with N true-backprop batches an epoch, the k-th at batch ⌊(k + ½)·n/N⌋ of n.

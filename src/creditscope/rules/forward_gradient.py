@@ -55,7 +55,7 @@ class ForwardGradient(CreditRule):
             return total, (loss, seen.buffers)
 
         direction = {name: noise[name] for name in params}
-        _, slope, (loss, buffers) = jvp(objective, (dict(params),), (direction,), has_aux=True)
+        _, slope, (loss, buffers) = jvp(objective, (dict(params),), (direction,), has_aux=True)  # type: ignore[misc]
         return Step(loss, {name: slope * v for name, v in direction.items()}, buffers=buffers)
 
 

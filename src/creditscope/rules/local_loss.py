@@ -79,7 +79,8 @@ class LocalLoss(BlockStep, FeedbackRule):
     def assign(self, task: Task, params: Params, state: RuleState, seen: Seen) -> Assigned:
         """The gradient of each loss at its state, and at its decoder."""
         n, axes = len(seen.batch.x), seen.error.ndim
-        signals, grads = [], {}
+        signals: list[Tensor] = []
+        grads: dict[str, Tensor] = {}
         for level, h in enumerate(seen.states[:-1]):
 
             def loss(h: Tensor, decoder: Mapping[str, Tensor]) -> Tensor:
