@@ -19,6 +19,7 @@ from creditscope.blocks import Batch, Blocks, Moment, RuleState, Snapshot, Step,
 from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
+from creditscope.engine.answers import in_own_ways
 from creditscope.engine.claims import check_claims, explained
 from creditscope.engine.cuda_streams import Lanes, Streams
 from creditscope.engine.draws import Draws
@@ -26,7 +27,7 @@ from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order, one_answer
 from creditscope.engine.movement import FleetMovement
 from creditscope.engine.noise import FleetNoise, one_draw
-from creditscope.engine.optim import OPTIMISERS, Segment, Stack
+from creditscope.engine.optim import OPTIMISERS, Stack
 from creditscope.engine.scores import scores_of
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
 from creditscope.engine.state import FleetObservation, Scores, State
@@ -157,16 +158,9 @@ class Fleet:
         Args:
             steps: How many.
         """
-        counts: dict[int, tuple[int, int]] = {}
-
-        def taken(segment: Segment) -> tuple[int, int]:
-            group = self.group_of(segment.start)
-            if group.start not in counts:
-                moves = [group.rule.moves(group.rule.phase(self.moment(step))) for step in range(steps)]
-                counts[group.start] = sum(each.weights for each in moves), sum(each.state for each in moves)
-            return counts[group.start]
-
-        self.optimiser.set_steps(taken)
+        moments = [self.moment(step) for step in range(steps)]
+        counts = {group.start: group.steps_taken(moments) for group in self.groups}
+        self.optimiser.set_steps(lambda segment: counts[self.group_of(segment.start).start])
 
     @property
     def steps_per_epoch(self) -> int:
@@ -292,33 +286,9 @@ class Fleet:
 
         def answered(raw: Tensor) -> Tensor:
             x = self.inputs(raw)
-            return self._answers(forward(self.params, self.buffers, x), x)
+            return in_own_ways(self, forward(self.params, self.buffers, x), x)
 
         return scores_of(answered, self.data)
-
-    def _answers(self, logits: Tensor, x: Tensor) -> Tensor:
-        """Logits of all runs on a batch, with those of a rule's own way to answer where it has one.
-
-        A frozen twin is judged by its output: how untrained blocks answer says nothing that a claim should beat.
-        """
-        for group in (group for group in self.groups if group.rule.answers):
-
-            def own(params: Stack, state: RuleState, buffers: Stack, numbers: Stack, group: Group = group) -> Tensor:
-                options = {name: value for name, value in numbers.items() if name != "penalty"}
-                rule = with_numbers(group.rule, options)
-                return rule.answered(self.task._replace(buffers=buffers), params, state, x)
-
-            buffers = {name: b[group.runs] for name, b in self.buffers.items()}
-            found = vmap(own)(self._params(group.runs), group.state, buffers, group.numbers)
-            trains = torch.tensor([spec.train_last != 0 for spec in self.specs[group.runs]], device=x.device)
-            logits = torch.cat(
-                [
-                    logits[: group.start],
-                    torch.where(trains[:, None, None], found, logits[group.runs]),
-                    logits[group.stop :],
-                ]
-            )
-        return logits
 
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU the work is queued, not waited for."""

@@ -1,7 +1,7 @@
 """Order inside a fleet: runs of one rule are neighbours, and inside a rule those that train the same parts."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from creditscope.blocks import CreditRule, RuleState, Task
+from creditscope.blocks import CreditRule, Moment, RuleState, Task
 from creditscope.data.order import seeded_generator
 from creditscope.engine.optim import Segment, Stack, moments_of
 from creditscope.errors import BadInput
@@ -66,6 +66,15 @@ class Group:
     def runs(self) -> slice:
         """Its runs in the fleet."""
         return slice(self.start, self.stop)
+
+    def steps_taken(self, moments: Iterable[Moment]) -> tuple[int, int]:
+        """How many steps its weights took, and how many the trained entries of its state.
+
+        Args:
+            moments: The steps that were done.
+        """
+        moves = [self.rule.moves(self.rule.phase(moment)) for moment in moments]
+        return sum(each.weights for each in moves), sum(each.state for each in moves)
 
     def state_of(self, run: int) -> RuleState:
         """One run's own state.
