@@ -13,7 +13,7 @@ from creditscope.errors import BadInput, did_you_mean
 CHECK_GROUP = "creditscope.checks"
 
 # How a method's name is written; ``records.method`` reads it.
-GRAMMAR = "RULE[(option=value,…)][-rms][+penλ][@fixed-feedback][@frozen|@readout|@lastK]"
+GRAMMAR = "RULE[(option=value,…)][-rms][+penλ][+anchorN][@fixed-feedback][@frozen|@readout|@lastK]"
 
 
 class Registry:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from creditscope.blocks import Batch, Blocks, Task
+from creditscope.models.mlp import MLP
 from creditscope.models.resmlp import ResMLP
 from creditscope.models.vit_mini import ViTMini
 from creditscope.rules.wrappers import Penalised
@@ -27,6 +28,10 @@ def scrambled(model: nn.Module, seed: int = 0, sd: float = 0.5) -> nn.Module:
 
 def resmlp(inputs=5, classes=4, width=6, depth=3, terminal_ln=True, seed=0) -> nn.Module:
     return scrambled(ResMLP((inputs,), classes, width=width, depth=depth, terminal_ln=terminal_ln), seed)
+
+
+def mlp(inputs=5, classes=4, width=6, depth=3, terminal_ln=True, seed=0) -> nn.Module:
+    return scrambled(MLP((inputs,), classes, width, depth, terminal_ln, activation="tanh"), seed)
 
 
 def vit(width=8, depth=2, terminal_ln=True, seed=0) -> nn.Module:

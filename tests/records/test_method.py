@@ -32,6 +32,12 @@ PARSED = {
     "bp@last2": Method("bp", train_last=2),
     "fa-block+pen1e-05@last3": Method("fa-block", penalty=1e-5, train_last=3),
     "bp+pen1e+20": Method("bp", penalty=1e20),
+    "dfa+anchor1": Method("dfa", anchors=1),
+    "dkp-rms+pen0.1+anchor12@fixed-feedback@last2": Method(
+        "dkp", credit_norm="rms", penalty=0.1, anchors=12, train_last=2, fixed_feedback=True
+    ),
+    "anchor3": Method("anchor", anchors=3),
+    "anchor3+pen0.1@frozen": Method("anchor", anchors=3, penalty=0.1, train_last=0),
 }
 
 
@@ -53,6 +59,10 @@ def test_no_digit_of_a_penalty_is_lost(penalty):
     assert parse_method(str(Method("dfa", penalty=penalty))).penalty == penalty
 
 
+def test_an_anchor_alone_is_one_batch():
+    assert str(parse_method("anchor")) == "anchor1"
+
+
 def test_last_0_is_frozen():
     assert str(parse_method("dfa@last0")) == "dfa@frozen"
 
@@ -65,7 +75,7 @@ def test_a_comma_between_parentheses_belongs_to_its_method():
     assert split_methods("bp, kp(a=1,b=2)@frozen,dfa") == ["bp", "kp(a=1,b=2)@frozen", "dfa"]
 
 
-FORM = "is not of the form RULE[(option=value,…)][-rms][+penλ][@fixed-feedback][@frozen|@readout|@lastK]"
+FORM = "is not of the form RULE[(option=value,…)][-rms][+penλ][+anchorN][@fixed-feedback][@frozen|@readout|@lastK]"
 REFUSED = {
     "kp(decay)": "method 'kp(decay)': wanted option=value between the parentheses, got 'decay'",
     "kp(a=1,a=2)": "method 'kp(a=1,a=2)': option a is given twice; give it once",
@@ -77,8 +87,8 @@ REFUSED = {
     "dfa+pen": f"method 'dfa+pen' {FORM}; did you mean",
     "dfa@frosen": f"method 'dfa@frosen' {FORM}; did you mean 'dfa-rms@frozen'",
     "dfa@last": f"method 'dfa@last' {FORM}; did you mean",
-    "DFA": f"method 'DFA' {FORM}; known: bp,",
-    "": f"method '' {FORM}; known: bp,",
+    "DFA": f"method 'DFA' {FORM}; known: anchor1, bp,",
+    "": f"method '' {FORM}; known: anchor1, bp,",
 }
 
 

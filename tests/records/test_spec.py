@@ -39,12 +39,14 @@ CHANGES = {
     "feedback": FeedbackSpec(dist="normal", scale="1", seed=3, hash="d4"),
     "origin": "watch",
     "recipe": {"optimiser": "SGD lr=0.1"},
+    "anchors": 2,
 }
 NOT_IN_STACK = {
     *("rule", "credit_norm", "penalty", "train_last", "train_embedding", "targets", "seed", "feedback", "injection"),
     "recipe",  # Of runs from elsewhere, which are never stacked.
     "options",
     "fixed_feedback",
+    "anchors",
     "optimiser",  # Only the learning rate was changed above: each run of a stack has its own.
 }
 NOT_IN_MATCH = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul", "penalty"}

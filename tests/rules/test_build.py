@@ -35,7 +35,7 @@ GIVEN = {"outside": Outside}
 REFUSED = {
     "dfs": "unknown rule 'dfs'; did you mean 'dfa'",
     "fa-blok": "unknown rule 'fa-blok'; did you mean 'fa-block'",
-    "xyz": "unknown rule 'xyz'; known: bp, brsf, ",
+    "xyz": "unknown rule 'xyz'; known: ",
     "kp(decai=1)": "rule kp has no option 'decai'; did you mean 'decay'?",
     "wm(every=0)": "option every of rule wm: wanted at least 1 step, got 0",
     "wm(norm=now)": "option norm of rule wm: wanted current, initial, none, got 'now'",

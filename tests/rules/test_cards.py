@@ -47,7 +47,7 @@ def test_a_card_in_text_and_json():
     for said in (
         "Kolen & Pollack 1994",
         "decay = 0",
-        "+penλ (in its block), @fixed-feedback, @frozen, @readout, @lastK",
+        "+penλ (in its block), +anchorN, @fixed-feedback, @frozen, @readout, @lastK",
         "98.45 %",
         "never passes its decay factor",
     ):

@@ -7,6 +7,7 @@ from cases.fleets import spec
 from cases.rule_cases import case, same
 
 from creditscope.engine.checkpoint import FleetState, restore
+from creditscope.records.method import parse_method
 from creditscope.rules import RULES
 
 NAMES = RULES.names()
@@ -21,7 +22,8 @@ def company():
 
 
 def run_of(fleet, method):
-    return next(at for at, one in enumerate(fleet.specs) if one.method == method)
+    wanted = str(parse_method(method))
+    return next(at for at, one in enumerate(fleet.specs) if one.method == wanted)
 
 
 def params_of(fleet, method):

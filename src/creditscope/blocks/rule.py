@@ -38,6 +38,18 @@ class Moment(NamedTuple):
     epochs: int
 
 
+class Moves(NamedTuple):
+    """What one kind of step moves.
+
+    Args:
+        weights: The parameters that train.
+        state: The entries of the rule's state that the optimiser trains.
+    """
+
+    weights: bool = True
+    state: bool = True
+
+
 class Step(NamedTuple):
     """What one step of a rule gives.
 
@@ -126,6 +138,11 @@ class CreditRule(ABC):
         return False
 
     @property
+    def answers(self) -> bool:
+        """Whether the trained net answers in another way than by its output: as ``answered`` says."""
+        return False
+
+    @property
     def feedback_spec(self) -> FeedbackSpec:
         """How the feedback is drawn (without seed and hash)."""
         return FeedbackSpec()
@@ -209,6 +226,27 @@ class CreditRule(ABC):
             moment: When.
         """
         return ""
+
+    def moves(self, phase: str) -> Moves:
+        """What a step of this kind moves; what it does not move keeps its moments too, and feels no decay.
+
+        ``step`` gives gradients for what moves and for nothing else.
+
+        Args:
+            phase: What ``phase`` chose.
+        """
+        return Moves()
+
+    def answered(self, task: Task, params: Params, state: RuleState, x: Tensor) -> Tensor:
+        """Logits by which test accuracy is counted, where ``answers`` says so and some block trains.
+
+        Args:
+            task: What is trained.
+            params: Parameters now.
+            state: The rule's state now.
+            x: Inputs.
+        """
+        return task.forward(params, x).logits
 
     def trained(self, state: RuleState, params: Collection[str]) -> frozenset[str]:
         """Entries of the state that the run's optimiser trains, with its decay, by the gradients of ``step``.

@@ -113,8 +113,21 @@ class Snapshot:
             return dict(self.grads)
         if self.rule is None or self.train is None:
             raise NotMeasured("parameter gradients: neither a rule nor gradients of the user's own backward are known")
-        step = self.rule.step(self.task, self.params, self.state, self.train, self.noise, self.task.phase)
+        step = self.rule.step(self.held, self.moving, self.state, self.train, self.noise, self.task.phase)
         return {name: grad for name, grad in step.grads.items() if name in self.params}
+
+    @cached_property
+    def moving(self) -> Params:
+        """The parameters that a step is about: those that train, where a rule's update may depend on which do."""
+        if self.rule is None or self.rule.family == "signal" or self.trained is None:
+            return self.params
+        return {name: p for name, p in self.params.items() if name in self.trained}
+
+    @property
+    def held(self) -> Task:
+        """The task with all other parameters held fixed."""
+        rest = {name: p for name, p in self.params.items() if name not in self.moving}
+        return self.task._replace(fixed={**self.task.fixed, **rest}) if rest else self.task
 
     @cached_property
     def bp_grads(self) -> dict[str, Tensor]:

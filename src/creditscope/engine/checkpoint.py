@@ -218,7 +218,7 @@ def restore(fleet: Fleet, folder: Path) -> int:
             _previous(path).unlink(missing_ok=True)
         else:
             file.replace(path)
-    fleet.optimiser.set_steps(epoch * fleet.steps_per_epoch)
+    fleet.set_steps(epoch * fleet.steps_per_epoch)
     return epoch
 
 

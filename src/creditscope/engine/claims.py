@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from creditscope.blocks import Batch, CreditRule, Params, RuleState, Task, observe
+from creditscope.engine.locality import is_local
 from creditscope.engine.noise import one_draw
 from creditscope.engine.step import Sent, take_step
 from creditscope.errors import BadInput
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.seeds import probe_generator
+from creditscope.rules.anchor import unanchored
 from creditscope.rules.wrappers import Normalised
 
 if TYPE_CHECKING:
@@ -24,21 +26,47 @@ EXACT = 0.99
 _SAMPLES = 4
 
 
-def check_claims(fleet: "Fleet") -> None:
-    """Refuse a rule whose word on itself does not hold.
+def check_claims(fleet: "Fleet") -> tuple[bool | None, ...]:
+    """Refuse a rule whose word on itself does not hold, and prove what can be proved.
 
     Args:
         fleet: A fleet at initialisation.
+
+    Returns:
+        For each run, whether its rule was shown to be local; None where it has no loss of its own in each block.
     """
+    local: list[bool | None] = []
     batch = Batch(fleet.inputs(fleet.data.x_train[:_SAMPLES]), fleet.data.y_train[:_SAMPLES])
     for group in fleet.groups:
         params = {name: p[group.start] for name, p in fleet.params.items()}
         task = fleet.task._replace(buffers={name: b[group.start] for name, b in fleet.buffers.items()})
         check_exact(group.rule, task, params, group.state_of(group.start), batch)
+        phases = _phases(fleet, group)
+        if group.rule.family == "objective":
+            alike = [(rule, fleet.specs[run].penalty) for run, rule in enumerate(group.rules, group.start)]
+            shown = {
+                key: is_local(
+                    key[0], task, phases, _sent(fleet, group, group.start + alike.index(key), batch), fleet.parts
+                )
+                for key in set(alike)
+            }
+            local += [shown[key] for key in alike]
+        else:
+            local += [None] * len(group.rules)
         whole = [run for run in range(group.start, group.stop) if fleet.trained[run] == frozenset(params)]
-        if whole and ("penalty" in group.numbers or isinstance(group.rule, Normalised)):
-            phase = group.rule.phase(fleet.moment(0))
-            check_wrappers(group.rules[whole[0] - group.start], task, _sent(fleet, group, whole[0], batch), phase)
+        bare = unanchored(group.rule)
+        asked = "penalty" in group.numbers or isinstance(bare, Normalised)
+        if whole and asked and bare.moves(bare.phase(fleet.moment(0))).weights:
+            rule = unanchored(group.rules[whole[0] - group.start])
+            check_wrappers(rule, task, _sent(fleet, group, whole[0], batch), rule.phase(fleet.moment(0)))
+    return tuple(local)
+
+
+def _phases(fleet: "Fleet", group: "Group") -> list[str]:
+    """Every kind of step that a group takes in its first epoch, and in its last."""
+    n, planned = fleet.steps_per_epoch, fleet.planned_steps
+    steps = [*range(min(n, planned)), *range(max(0, planned - n), planned)] or [0]
+    return list(dict.fromkeys(group.rule.phase(fleet.moment(step)) for step in steps))
 
 
 def check_exact(rule: CreditRule, task: Task, params: Params, state: RuleState, batch: Batch) -> None:

@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
-from creditscope.blocks import Batch, Blocks, Moment, RuleState, Snapshot, Step, Task
+from creditscope.blocks import Batch, Blocks, CreditRule, Moment, RuleState, Snapshot, Step, Task
 from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
+from creditscope.engine.answers import in_own_ways
 from creditscope.engine.claims import check_claims, explained
 from creditscope.engine.cuda_streams import Lanes, Streams
 from creditscope.engine.draws import Draws
@@ -50,6 +51,7 @@ from creditscope.probes.precision import full_precision
 from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
+from creditscope.rules.anchor import unanchored
 from creditscope.rules.build import Given
 
 # From this many steps on, tracing (half a second a group) saves more time than it takes.
@@ -119,7 +121,8 @@ class Fleet:
         self._move: Recorded[tuple[Tensor, tuple[Tensor, ...]]] = Recorded(device)
         self.streams = Streams(device)
         with torch.no_grad():
-            check_claims(self)
+            # Of each run, whether its locality was shown; None where the rule claims none.
+            self.locality = check_claims(self)
         self.streams.wait()
 
     @property
@@ -146,9 +149,18 @@ class Fleet:
             moments += [stack for group in self.groups for stack in (group.first, group.second)]
             for moment in (moment for stack in moments for moment in stack.values()):
                 moment.zero_()
-        self.optimiser.set_steps(0)
-        self._steps = 0
+        self.set_steps(0)
         self.streams.wait()
+
+    def set_steps(self, steps: int) -> None:
+        """Say how many steps were done, as after loading a checkpoint; a rule may rest on some of them.
+
+        Args:
+            steps: How many.
+        """
+        moments = [self.moment(step) for step in range(steps)]
+        counts = {group.start: group.steps_taken(moments) for group in self.groups}
+        self.optimiser.set_steps(lambda segment: counts[self.group_of(segment.start).start])
 
     @property
     def steps_per_epoch(self) -> int:
@@ -199,10 +211,14 @@ class Fleet:
         with precision(self.spec), torch.no_grad():
             train(partial(self._step, phases), self._live)
 
-    def _phases(self) -> tuple[str, ...]:
-        """Which kind of step comes next, group by group."""
+    def _phases(self, of: Callable[[CreditRule], CreditRule] = lambda rule: rule) -> tuple[str, ...]:
+        """Which kind of step comes next, group by group.
+
+        Args:
+            of: Which part of a rule is asked.
+        """
         moment = self.moment(self._steps)
-        return tuple(one_answer(group.variants, "phase", lambda rule: rule.phase(moment)) for group in self.groups)
+        return tuple(one_answer(group.variants, "phase", lambda rule: of(rule).phase(moment)) for group in self.groups)
 
     def moment(self, step: int) -> Moment:
         """A step of the training, counted from 0; after the last one, the last."""
@@ -275,12 +291,17 @@ class Fleet:
             return self.task._replace(buffers=buffers).forward(params, x).logits
 
         forward = vmap(logits, in_dims=(0, 0, None))
-        return scores_of(lambda x: forward(self.params, self.buffers, self.inputs(x)), self.data)
+
+        def answered(raw: Tensor) -> Tensor:
+            x = self.inputs(raw)
+            return in_own_ways(self, forward(self.params, self.buffers, x), x)
+
+        return scores_of(answered, self.data)
 
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU the work is queued, not waited for."""
         with torch.no_grad(), full_precision():
-            phases = self._phases()
+            phases = self._phases(unanchored)
             summary = self._summarise.setdefault(phases, Recorded(self.device))
             return FleetObservation(summary(partial(self._summary, phases)), *self._move(self._movement.measure))
 
@@ -353,7 +374,7 @@ class Fleet:
         return Snapshot(
             task=self.task._replace(
                 buffers={name: b[run] for name, b in state.buffers.items()},
-                phase=rule.phase(self.moment(epoch * self.steps_per_epoch)),
+                phase=unanchored(rule).phase(self.moment(epoch * self.steps_per_epoch)),
             ),
             params={name: p[run] for name, p in state.params.items()},
             init={name: p[run] for name, p in self.init.items()},
@@ -387,7 +408,7 @@ class Fleet:
         spec = self.specs[run]
         assert spec.optimiser is not None
         lr = spec.optimiser.lr * schedule_factor(spec.schedule or "constant", epoch, spec.epochs or epoch)
-        steps = float(state.steps)
+        steps = float(state.steps[run])
         moments = [stack for stack in (state.first, state.second) if stack]
         return {
             name: self.optimiser.last_update([stack[name][run] for stack in moments], steps, lr)

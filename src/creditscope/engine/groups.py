@@ -1,7 +1,7 @@
 """Order inside a fleet: runs of one rule are neighbours, and inside a rule those that train the same parts."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from creditscope.blocks import CreditRule, RuleState, Task
+from creditscope.blocks import CreditRule, Moment, RuleState, Task
 from creditscope.data.order import seeded_generator
 from creditscope.engine.optim import Segment, Stack, moments_of
 from creditscope.errors import BadInput
@@ -19,7 +19,7 @@ from creditscope.rules.build import Given, rule_of
 
 # Entries of one run's state on a batch from which on a GPU is bound by arithmetic.
 LARGE = 2**18
-_RuleKey = tuple[str, str, bool, tuple[tuple[str, str], ...]]
+_RuleKey = tuple[str, str, bool, int, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,15 @@ class Group:
         """Its runs in the fleet."""
         return slice(self.start, self.stop)
 
+    def steps_taken(self, moments: Iterable[Moment]) -> tuple[int, int]:
+        """How many steps its weights took, and how many the trained entries of its state.
+
+        Args:
+            moments: The steps that were done.
+        """
+        moves = [self.rule.moves(self.rule.phase(moment)) for moment in moments]
+        return sum(each.weights for each in moves), sum(each.state for each in moves)
+
     def state_of(self, run: int) -> RuleState:
         """One run's own state.
 
@@ -84,7 +93,7 @@ def fleet_order(spec: RunSpec) -> tuple[_RuleKey, bool, str, bool, float, str]:
 def _rule_key(spec: RunSpec) -> _RuleKey:
     """What must agree for two runs to be mapped together: all of the rule but its float options."""
     options = sorted((name, str(value)) for name, value in (spec.options or {}).items() if not isinstance(value, float))
-    return spec.rule, spec.credit_norm or "none", spec.fixed_feedback is True, tuple(options)
+    return spec.rule, spec.credit_norm or "none", spec.fixed_feedback is True, spec.anchors or 0, tuple(options)
 
 
 def _is_frozen(spec: RunSpec) -> bool:

@@ -306,6 +306,7 @@ class FleetLoop:
             exact=list(group.exact),
             blocks=list(fleet.task.blocks.names),
             partition="model" if spec.model in MODELS.names() else "found",
+            locality=fleet.locality[run],
             parameters=sum(p[run].numel() for p in fleet.params.values()),
             fleet=[other.run_id for other in fleet.specs],
             path=fleet.path,

@@ -1,8 +1,9 @@
 """Optimisers over stacked runs: a few calls for the whole fleet, with a learning rate per segment of runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import NamedTuple
 
 import torch
@@ -55,6 +56,21 @@ class _Part(NamedTuple):
     second: list[Tensor]
     steps: list[Tensor]
     lr: Tensor
+
+    def only(self, chosen: Sequence[bool]) -> "_Part":
+        """Some of its tensors, the same ones.
+
+        Args:
+            chosen: For each name, whether it is wanted.
+        """
+        return _Part(
+            list(compress(self.names, chosen)),
+            list(compress(self.params, chosen)),
+            list(compress(self.first, chosen)),
+            list(compress(self.second, chosen)),
+            list(compress(self.steps, chosen)),
+            self.lr,
+        )
 
 
 class FleetOptimiser(ABC):
@@ -120,8 +136,9 @@ class FleetOptimiser(ABC):
 
     @property
     def steps(self) -> Tensor:
-        """Steps done."""
-        return self._parts[0].steps[0]
+        """Steps that the parameters of each run took; fewer than were done where a rule rests on some batches."""
+        counts = [part.steps[0].expand(s.stop - s.start) for s, part in zip(self.segments, self._parts, strict=True)]
+        return torch.cat(counts)
 
     def schedule(self, factor: float) -> None:
         """Set every learning rate to its own base times a factor.
@@ -132,11 +149,16 @@ class FleetOptimiser(ABC):
         for segment, part in zip(self.segments, self._parts, strict=True):
             part.lr.fill_(segment.lr * factor)
 
-    def set_steps(self, steps: int) -> None:
-        """Say how many steps were done, as after loading a checkpoint."""
-        for part in self._parts:
-            for count in part.steps:
-                count.fill_(steps)
+    def set_steps(self, taken: Callable[[Segment], tuple[int, int]]) -> None:
+        """Say how many steps were done, as after loading a checkpoint.
+
+        Args:
+            taken: Of a segment, how many its parameters took, and how many the entries of its rule's state.
+        """
+        for segment, part in zip(self.segments, self._parts, strict=True):
+            of_weights, of_state = taken(segment)
+            for name, count in zip(part.names, part.steps, strict=True):
+                count.fill_(of_state if name in segment.state else of_weights)
 
     def shrink(self, segment: Segment, decay: Mapping[str, Tensor]) -> None:
         """Decoupled decay on top of the optimiser's own: each tensor times 1 − learning rate·decay.
@@ -152,16 +174,18 @@ class FleetOptimiser(ABC):
                 p.mul_(kept.view(-1, *[1] * (p.ndim - 1)))
 
     def step(self, grads: Mapping[tuple[str, int], Tensor]) -> None:
-        """One step of the segments that have gradients.
+        """One step of everything that has a gradient; the rest keeps its moments and its count of steps.
 
         Args:
             grads: By (name of a parameter or trained entry, first run of the segment), stacked over its runs.
         """
         for segment, part in zip(self.segments, self._parts, strict=True):
-            if (part.names[0], segment.start) not in grads:
+            given = [(name, segment.start) in grads for name in part.names]
+            if not any(given):
                 continue
-            pairs = zip(part.names, part.params, strict=True)
-            self._take(part, [_laid_like(p, grads[name, segment.start]) for name, p in pairs])
+            moving = part if all(given) else part.only(given)
+            pairs = zip(moving.names, moving.params, strict=True)
+            self._take(moving, [_laid_like(p, grads[name, segment.start]) for name, p in pairs])
 
 
 class FleetAdamW(FleetOptimiser):

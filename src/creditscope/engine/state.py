@@ -35,7 +35,7 @@ class State(NamedTuple):
         second: Second moments; empty where the optimiser has none.
         buffers: The model's buffers.
         rules: State of the rule, first and second moments of its trained entries, group by group.
-        steps: Steps done.
+        steps: Steps that the parameters of each run took.
     """
 
     params: Stack

@@ -57,7 +57,7 @@ def take_step(rule: CreditRule, task: Task, trained: frozenset[str], phase: str,
     fixed = {name: p for name, p in sent.params.items() if name not in trained}
     task = task._replace(buffers=sent.buffers, fixed=fixed)
     step = with_numbers(rule, sent.numbers).step(task, moving, sent.state, Batch(sent.x, sent.y), sent.noise, phase)
-    _refuse_unknown(rule, step, moving, sent)
+    _refuse_unknown(rule, step, moving, sent, phase)
     return step
 
 
@@ -72,15 +72,19 @@ def with_numbers(rule: CreditRule, numbers: Mapping[str, Tensor]) -> CreditRule:
     return Penalised(own, numbers["penalty"]) if "penalty" in numbers else own
 
 
-def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], sent: Sent) -> None:
+def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], sent: Sent, phase: str) -> None:
     """Refuse what a rule returns for something that the run has not: an ignored update would be another rule."""
-    learning = rule.trained(sent.state, moving)
+    learning, moves = rule.trained(sent.state, moving), rule.moves(phase)
+    wanted = [*(moving if moves.weights else ()), *(sorted(learning) if moves.state else ())]
     for name in step.grads:
-        if name not in moving and name not in learning:
-            raise BadInput(
-                f"rule {rule.name} gives a gradient for {name!r}, neither a parameter that trains nor an entry of its "
-                f"state that it declares trained; name it in trained(), or leave it out"
-            )
+        if name in wanted:
+            continue
+        if name in moving or name in learning:
+            raise BadInput(f"rule {rule.name} gives a gradient for {name!r}, which moves() says rests in this step")
+        raise BadInput(
+            f"rule {rule.name} gives a gradient for {name!r}, neither a parameter that trains nor an entry of its "
+            f"state that it declares trained; name it in trained(), or leave it out"
+        )
     samples = sent.y.shape[:1]
     if step.loss.shape != samples:
         raise BadInput(
@@ -93,7 +97,7 @@ def _refuse_unknown(rule: CreditRule, step: Step, moving: Mapping[str, Tensor], 
                 f"rule {rule.name}: the gradient of {name!r} is {grad.dtype} of shape {tuple(grad.shape)}, wanted "
                 f"{own.dtype} of shape {tuple(own.shape)}"
             )
-    for name in (*moving, *learning):
+    for name in wanted:
         if name not in step.grads:
             raise BadInput(f"rule {rule.name} gives no gradient for {name!r}, which trains; give one, zeros if need be")
     for what, given, known in (("state", step.state, sent.state), ("buffer", step.buffers, sent.buffers)):

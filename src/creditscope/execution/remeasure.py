@@ -54,7 +54,7 @@ def probe_checkpoint(
     fleet = Fleet([spec], dataset, model or default_model, where, rules=given_rules(rules))
     refuse_other_rule(log, fleet.groups[0].rule.card)
     load_run(fleet, 0, tensors)
-    fleet.optimiser.set_steps(epoch * fleet.steps_per_epoch)
+    fleet.set_steps(epoch * fleet.steps_per_epoch)
     row = measure_expensive(
         fleet.snapshot(0, epoch),
         spec.probe.redraws if redraws is None else redraws,

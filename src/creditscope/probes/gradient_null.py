@@ -1,4 +1,4 @@
-"""The fresh-feedback null of the gradient cosine, per block."""
+"""The null of the gradient cosine, per block: fresh feedback, or labels shuffled over the samples."""
 
 import math
 from dataclasses import dataclass
@@ -8,27 +8,34 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from creditscope.blocks import CreditRule, RuleState, Snapshot
+from creditscope.blocks import Batch, CreditRule, RuleState, Snapshot
 from creditscope.errors import NotMeasured
 from creditscope.probes.functional.cosine import cosines, sum_cosines, units
 from creditscope.probes.functional.gradient import one_vector
 from creditscope.probes.nulls import null_test, redraw, redrawable
 from creditscope.probes.parameters import block_parameters
-from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_copy
+from creditscope.probes.probe import Measured, Need, Probe, by_state, entries_at_once, float64_copy
+from creditscope.probes.seeds import probe_generator
+from creditscope.records.rows import NullTest
 
-# The gradient null differentiates by every block parameter once a redraw and decides nothing: fewer suffice, and on
+# The gradient null differentiates by every block parameter once a redraw. Where it decides nothing fewer suffice: on
 # large models no more than this many entries of states and parameters are gone through, but at least 19 redraws.
 REDRAWS = (19, 199)
+# Shuffles differ from the run's own gradient by rounding alone where the labels say nothing to it.
+_ROUNDING = 1e-9
 _WORK_CPU, _WORK_GPU = 2**26, 2**32
 # On a CPU a chunk is smaller than memory allows, by this factor: it should stay in the cache.
 _HELD_CPU = 8
+# Entries of states and parameters in one chunk of shuffles; on a GPU a share of its memory.
+_SHUFFLED_CPU, _SHUFFLED_GPU = 2**21, 1 / 64
 
 
 @dataclass(frozen=True)
 class GradientNull(Probe):
-    """Is the parameter gradient aligned, or would any other feedback do as well?
+    """Is the parameter gradient aligned, or would any other feedback, or any other labels, do as well?
 
-    Measures: gradient cosine per block against 19 to 199 redraws of the whole feedback (it decides nothing).
+    Measures: gradient cosine per block against 19 to 199 redraws of the whole feedback (it decides nothing); of a rule
+        that delivers no credit, against 199 shuffles of the batch's labels, and against a random vector in closed form.
     Healthy: p < .01 in every trained block.
     Fooled by: blocks whose gradient does not depend on the feedback; they have no null (None).
     Null: itself.
@@ -43,11 +50,13 @@ class GradientNull(Probe):
 
     name: ClassVar[str] = "gradient null"
     unit: ClassVar[str] = "cosine"
-    needs: ClassVar[tuple[Need, ...]] = ("train", "feedback")
+    needs: ClassVar[tuple[Need, ...]] = ("train",)
     fields: ClassVar[tuple[str, ...]] = ("gradient_null",)
 
     def measure(self, snapshot: Snapshot) -> Measured:
-        """The rule's own assignment of one batch, mapped over redraws."""
+        """The rule's own assignment of one batch, mapped over redraws or shuffles."""
+        if snapshot.rule is not None and snapshot.rule.family != "signal":
+            return Measured({"gradient_null": self._against_labels(snapshot, snapshot.rule)})
         rule = redrawable(snapshot, self.redraws)
         double = float64_copy(snapshot)
         blocks = block_parameters(snapshot)
@@ -62,6 +71,60 @@ class GradientNull(Probe):
         null = _redrawn_gradients(double, rule, self.redraws, blocks, reference)
         fixed = (null.amax(dim=0) - null.amin(dim=0) <= 1e-9).tolist()
         return Measured({"gradient_null": null_test(observed, null, fixed, self.keep_draws)})
+
+    def _against_labels(self, snapshot: Snapshot, rule: CreditRule) -> NullTest:
+        """An update against that of shuffled labels; blocks of which nothing moves have no test."""
+        if self.redraws < 1:
+            raise NotMeasured(
+                "gradient null wants at least one shuffle of labels, got redraws = 0; raise probe.redraws"
+            )
+        double = float64_copy(snapshot)
+        held = [[name for name in names if name in double.rule_grads] for names in block_parameters(snapshot)]
+        at = [block for block, names in enumerate(held) if names]
+        if not at:
+            raise NotMeasured("gradient null: no block moves in this step")
+        blocks = [held[block] for block in at]
+        own, reference = (
+            [one_vector([grads[name] for name in names]) for names in blocks]
+            for grads in (double.rule_grads, double.bp_grads)
+        )
+        found = by_state(lambda c, g: cosines(c, g)[0], own, reference)
+        draws = _shuffled_gradients(double, rule, min(self.redraws, REDRAWS[1]), blocks, reference)
+        # A gradient that the labels do not touch is no better than its shuffles, whatever rounding says.
+        draws = torch.where((draws - found).abs() <= _ROUNDING, found, draws)
+        observed = found.new_full((len(held),), math.nan)
+        null = draws.new_full((len(draws), len(held)), math.nan)
+        observed[at], null[:, at] = found, draws
+        test = null_test(observed, null, [False] * len(held), self.keep_draws)
+        sizes = {block: len(g) for block, g in zip(at, reference, strict=True)}
+        # Of a random direction in n dimensions the cosine with any vector has mean 0 and variance 1/n, exactly.
+        sds = [1 / math.sqrt(sizes[block]) if block in sizes else None for block in range(len(held))]
+        means = [None if sd is None else 0.0 for sd in sds]
+        named = {"kind": "shuffled labels", "random_vector_mean": means, "random_vector_sd": sds}
+        return test.model_copy(update=named)
+
+
+def _shuffled_gradients(
+    double: Snapshot, rule: CreditRule, redraws: int, blocks: list[list[str]], reference: list[Tensor]
+) -> Tensor:
+    """Gradient cosine per shuffle of the batch's labels and block; everything else is the run's own."""
+    train, moving = double.train, double.moving
+    assert train is not None
+    task = double.held
+
+    def assign(y: Tensor) -> tuple[Tensor, ...]:
+        grads = rule.step(task, moving, double.state, Batch(train.x, y), double.noise, double.task.phase).grads
+        return tuple(one_vector([grads[name] for name in names]) for names in blocks)
+
+    generator = probe_generator(double.seed, double.epoch, "gradient-null/labels")
+    orders = torch.stack([torch.randperm(len(train.y), generator=generator) for _ in range(redraws)]).to(train.y.device)
+    cost = sum(math.prod(shape) for shape in task.shapes) * len(train.x) + sum(p.numel() for p in moving.values())
+    size = max(1, entries_at_once(train.x, _SHUFFLED_CPU, _SHUFFLED_GPU) // cost)
+    rows = []
+    for chunk in torch.split(orders, size):
+        drawn = vmap(assign)(train.y[chunk])
+        rows.append(by_state(lambda c, g: cosines(c, g.unsqueeze(-2))[0], drawn, reference))
+    return torch.cat(rows, 1).T
 
 
 def _redrawn_gradients(

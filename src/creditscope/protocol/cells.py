@@ -13,6 +13,7 @@ from creditscope.protocol.readings import facts_of, reading_of
 from creditscope.quantities.per_epoch import ACCURACY, BRANCH
 from creditscope.records.labels import labels_of
 from creditscope.records.log import RunLog
+from creditscope.records.method import ANCHOR
 from creditscope.records.rule_card import Family
 from creditscope.records.spec import RunSpec, digest
 
@@ -20,7 +21,9 @@ Role = Literal["claim", "baseline"]
 # A baseline whose branches add less than this to the residual stream is a linear net in all but name.
 LINEAR_BRANCH = 0.01
 # What backprop is, whatever rule it is compared with.
-_BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None}
+_BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None, "anchors": None}
+# The rule that is backprop with a loss at every state.
+DEEP = "bp-deep"
 # What makes the task: a control on it may have been trained at another learning rate.
 _TASK = (
     *("model", "architecture", "width", "depth", "terminal_ln", "view", "data", "classes", "targets"),
@@ -72,6 +75,8 @@ class RelatedRuns:
             trained, else the best that there is.
         control_frozen: Its frozen twin.
         fixed_feedback: The claim's own rule with feedback that stays at its start.
+        anchors_alone: Of a claim with batches of backprop, runs that train on those batches and no other.
+        deep_supervision: Backprop with a loss at every state, on the same task.
     """
 
     bp_frozen: tuple[RunLog, ...] = ()
@@ -81,6 +86,8 @@ class RelatedRuns:
     control: tuple[RunLog, ...] = ()
     control_frozen: tuple[RunLog, ...] = ()
     fixed_feedback: tuple[RunLog, ...] = ()
+    anchors_alone: tuple[RunLog, ...] = ()
+    deep_supervision: tuple[RunLog, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -253,6 +260,9 @@ class _Pool:
         self.fixed = _by_key((run for run in whole if run.spec.fixed_feedback), _penalised_key)
         frozen = [run for run in self.frozen if run.spec.rule == "bp" and run.finished]
         self.by_task = [_by_key(runs, _task_key) for runs in (bp, frozen, readouts)]
+        self.anchors = _by_key((run for run in whole if run.spec.rule == ANCHOR), _penalised_key)
+        plain = (run for run in whole if not (run.spec.penalty or run.spec.anchors or run.spec.fixed_feedback))
+        self.deep = _by_key((run for run in plain if run.spec.rule == DEEP), _task_key)
 
 
 def _by_key(runs: Iterable[RunLog], key: Callable[[RunLog], str] | None = None) -> dict[str, list[RunLog]]:
@@ -323,6 +333,8 @@ def _related(claim: RunLog, pool: _Pool) -> RelatedRuns:
         readouts=_readouts(claim, pool, bp_key),
         **_controls(claim, pool, bp_key),
         fixed_feedback=_with_fixed_feedback(claim, pool),
+        anchors_alone=_anchors_alone(claim, pool),
+        deep_supervision=_best(claim, pool.deep),
     )
 
 
@@ -355,6 +367,13 @@ def _with_fixed_feedback(claim: RunLog, pool: _Pool) -> tuple[RunLog, ...]:
         return ()
     control = claim.spec.model_copy(update={"fixed_feedback": True})
     return tuple(pool.fixed.get(digest([control.match_key, control.penalty or 0.0]), ()))
+
+
+def _anchors_alone(claim: RunLog, pool: _Pool) -> tuple[RunLog, ...]:
+    if not claim.spec.anchors or claim.spec.rule == ANCHOR:
+        return ()
+    alone = {"rule": ANCHOR, "options": None, "fixed_feedback": None, "credit_norm": _bp_norm(claim.spec)}
+    return tuple(pool.anchors.get(digest([claim.spec.model_copy(update=alone).match_key, 0.0]), ()))
 
 
 def _bp_norm(spec: RunSpec) -> str | None:

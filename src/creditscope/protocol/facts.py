@@ -117,8 +117,11 @@ class RunFacts:
 
     @property
     def learns(self) -> bool:
-        """Whether feedback is said to learn, and was not held at its start as a control."""
-        return bool(self.header.card.learns) and not self.header.spec.fixed_feedback
+        """Whether feedback is said to learn, and was not held at its start as a control.
+
+        What learns besides the weights under a rule with a loss in each block is a part of that loss, no feedback.
+        """
+        return bool(self.header.card.learns) and not self.header.spec.fixed_feedback and self.family != "objective"
 
     def trains(self, block: int) -> bool:
         """Whether a block trains, as far as the spec says; block −1 is the embedding."""

@@ -24,7 +24,7 @@ class Opponent:
         runs: Its logs.
         claims: The runs of the claim that were compared, in the order of the margin's rows.
         matched: Whether it is known to differ from the claim in what trains alone.
-        role: ``frozen``, ``readout`` or ``fixed feedback``.
+        role: ``frozen``, ``readout``, ``fixed feedback``, ``anchors alone`` or ``deep supervision``.
     """
 
     method: str
@@ -64,6 +64,24 @@ def fixed_feedback(cell: Cell) -> Opponent | None:
         cell: The claim.
     """
     return _runs(cell, cell.related.fixed_feedback, True, "fixed feedback")
+
+
+def anchors_alone(cell: Cell) -> Opponent | None:
+    """The claim against its batches of backprop alone.
+
+    Args:
+        cell: The claim.
+    """
+    return _runs(cell, cell.related.anchors_alone, True, "anchors alone")
+
+
+def deep_supervision(cell: Cell) -> Opponent | None:
+    """The claim against backprop with a loss at every state; it decides nothing.
+
+    Args:
+        cell: The claim.
+    """
+    return _runs(cell, cell.related.deep_supervision, not unstated(cell.spec), "deep supervision")
 
 
 def backprop_gain(cell: Cell) -> Margin | None:

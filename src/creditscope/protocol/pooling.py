@@ -79,17 +79,19 @@ class Pool:
     least_p: float
 
 
-def pool(cosines: Array, nulls: Sequence[NullDraws]) -> Pool:
+def pool(cosines: Array, nulls: Sequence[NullDraws], redrawn: bool = True) -> Pool:
     """Sum up the cosines of some blocks over seeds.
 
     Args:
         cosines: (seeds, blocks).
         nulls: Of each seed.
+        redrawn: Whether the null draws again what differs between seeds, as fresh feedback does. Shuffled labels do
+            not: how blocks vary together, and by how much, is then told by the seeds alone.
     """
     seeds, blocks = cosines.shape
     mean = cosines.mean(axis=0)
     spread = block_spread(cosines)
-    degrees = (seeds - 1) * worth(correlation(nulls, blocks))
+    degrees = (seeds - 1) * (worth(correlation(nulls, blocks)) if redrawn else 1.0)
     half, far = (_half_width(spread, seeds, degrees, tail) for tail in (TAIL, TAIL / blocks))
     gamma = cosines.mean(axis=1)
     p, least = _p_values(mean, nulls)
@@ -101,7 +103,7 @@ def pool(cosines: Array, nulls: Sequence[NullDraws]) -> Pool:
         null_mean=np.mean([null.mean for null in nulls], axis=0),
         against=mean + far < 0 if seeds > 2 else np.zeros(blocks, dtype=bool),
         gamma=float(gamma.mean()),
-        gamma_high=_gamma_high(gamma, gamma_variance(nulls)) if seeds > 2 else math.inf,
+        gamma_high=_gamma_high(gamma, gamma_variance(nulls) if redrawn else None) if seeds > 2 else math.inf,
         degrees=degrees,
         normal=any(null.draws is None for null in nulls),
         least_p=least,
@@ -161,11 +163,11 @@ def gamma_variance(nulls: Sequence[NullDraws]) -> float:
     )
 
 
-def _gamma_high(gamma: Array, null_variance: float) -> float:
-    """Γ̄ + t(.975, S+3)·√(s̃²/S), s̃² = (4τ² + (S−1)s²)/(S+3)."""
-    seeds = len(gamma)
-    degrees = seeds - 1 + PRIOR_SEEDS
-    variance = (PRIOR_SEEDS * null_variance + (seeds - 1) * gamma.var(ddof=1)) / degrees
+def _gamma_high(gamma: Array, null_variance: float | None) -> float:
+    """Γ̄ + t(.975, S+3)·√(s̃²/S), s̃² = (4τ² + (S−1)s²)/(S+3); without τ² by the seeds alone, S−1 and s²."""
+    seeds, prior = len(gamma), 0 if null_variance is None else PRIOR_SEEDS
+    degrees = seeds - 1 + prior
+    variance = (prior * (null_variance or 0.0) + (seeds - 1) * gamma.var(ddof=1)) / degrees
     return float(gamma.mean() + special.stdtrit(degrees, 1 - TAIL) * math.sqrt(variance / seeds))
 
 

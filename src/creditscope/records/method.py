@@ -1,7 +1,8 @@
 """Method names: one grammar for the command line, the logs and the figures.
 
-``RULE[(option=value,…)][-rms][+penλ][@fixed-feedback][@frozen|@readout|@lastK]``: ``bp``, ``dfa-rms``,
-``dfa-rms+pen0.01``, ``fa(exact_head=true)``, ``dfa-rms@frozen``, ``bp@last2``.
+``RULE[(option=value,…)][-rms][+penλ][+anchorN][@fixed-feedback][@frozen|@readout|@lastK]``: ``bp``, ``dfa-rms``,
+``dfa-rms+pen0.01``, ``fa(exact_head=true)``, ``dfa+anchor1``, ``dfa-rms@frozen``, ``bp@last2``. ``anchorN`` stands for
+a rule too: N batches of backprop an epoch, and nothing else.
 """
 
 import math
@@ -21,13 +22,19 @@ Option = bool | int | float | str
 RULE_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _PATTERN = re.compile(
     r"(?P<rule>[a-z][a-z0-9-]*?)(?:\((?P<options>[^()]*)\))?(?P<rms>-rms)?(?:\+pen(?P<penalty>[0-9.eE+-]+))?"
-    r"(?P<fixed>@fixed-feedback)?(?:@(?P<train>frozen|readout|last(?P<last>\d{1,6})))?"
+    r"(?:\+anchor(?P<anchors>\d{1,6}))?(?P<fixed>@fixed-feedback)?(?:@(?P<train>frozen|readout|last(?P<last>\d{1,6})))?"
 )
+# The rule that trains on its anchors alone; its name is written with their number.
+ANCHOR = "anchor"
+_ALONE = re.compile(rf"{ANCHOR}(?P<anchors>\d{{1,6}})?")
 # A text option becomes a part of file names.
 _VALUE = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 # Rules that became an option of another: by the name that they had.
 FORMER = {"fa-exact-head": ("fa", {"exact_head": True})}
-_EXAMPLES = ("bp", "fa", "fa-block", "dfa", "dfa-rms", "dfa-rms+pen0.01", "dfa-rms@frozen", "bp@readout", "bp@last2")
+_EXAMPLES = (
+    *("bp", "fa", "fa-block", "dfa", "dfa-rms", "dfa-rms+pen0.01", "dfa+anchor1", "anchor1"),
+    *("dfa-rms@frozen", "bp@readout", "bp@last2"),
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class Method:
         train_embedding: False only for ``@readout``.
         options: Options of the rule that differ from their defaults; texts, until a rule gives them their types.
         fixed_feedback: Whether the rule's state stays at its start.
+        anchors: Batches of true backprop in every epoch.
     """
 
     rule: str
@@ -51,14 +59,17 @@ class Method:
     train_embedding: bool = True
     options: Mapping[str, Option] = field(default_factory=dict, hash=False)
     fixed_feedback: bool = False
+    anchors: int = 0
 
     def __str__(self) -> str:
-        name = self.rule
+        alone = self.rule == ANCHOR
+        name = f"{ANCHOR}{self.anchors}" if alone else self.rule
         if self.options:
             name += f"({','.join(f'{key}={option_text(value)}' for key, value in sorted(self.options.items()))})"
         name += "-rms" if self.credit_norm == "rms" else ""
         if self.penalty:
             name += f"+pen{option_text(float(self.penalty))}"
+        name += f"+anchor{self.anchors}" if self.anchors and not alone else ""
         name += "@fixed-feedback" if self.fixed_feedback else ""
         if not self.train_embedding:
             return name + "@readout"
@@ -91,6 +102,12 @@ def parse_method(name: str) -> Method:
     if match is None:
         raise BadInput(f"method {name!r} is not of the form {GRAMMAR}; {did_you_mean(name, _EXAMPLES)}")
     rule, former = FORMER.get(match["rule"], (match["rule"], {}))
+    anchors = _anchors(match["anchors"], name)
+    if alone := _ALONE.fullmatch(rule):
+        rule = ANCHOR
+        if anchors:
+            raise BadInput(f"method {name!r}: anchors are given twice; write {match['rule']} or RULE+anchor{anchors}")
+        anchors = _anchors(alone["anchors"] or "1", name)
     return Method(
         rule=rule,
         credit_norm="rms" if match["rms"] else "none",
@@ -99,6 +116,7 @@ def parse_method(name: str) -> Method:
         train_embedding=match["train"] != "readout",
         options={**{key: option_text(value) for key, value in former.items()}, **_options(match["options"], name)},
         fixed_feedback=match["fixed"] is not None,
+        anchors=anchors,
     )
 
 
@@ -169,6 +187,12 @@ def _penalty(text: str | None, name: str) -> float:
     if not (math.isfinite(value) and value > 0):
         raise BadInput(f"method {name!r}: the penalty must be a positive number, got {text!r}; write e.g. +pen0.01")
     return value
+
+
+def _anchors(text: str | None, name: str) -> int:
+    if text is not None and int(text) < 1:
+        raise BadInput(f"method {name!r}: wanted at least one anchor an epoch, got {text}; write e.g. +anchor1")
+    return int(text or 0)
 
 
 def _train_last(train: str | None, last: str | None) -> TrainLast:

@@ -153,7 +153,7 @@ class ProbeSpec(Frozen):
 
 
 # Fields that logs of version 1 do not have, and then what else even a run of the engine may lack.
-_LATER = ("recipe", "options", "fixed_feedback", "architecture")
+_LATER = ("recipe", "options", "fixed_feedback", "architecture", "anchors")
 _NOT_ALWAYS = ("injection", "feedback", "width", "terminal_ln", "classes", *_LATER)
 
 
@@ -170,6 +170,7 @@ class RunSpec(Frozen):
         classes: Number of classes C.
         rule: Name of the credit rule; any text in a log from elsewhere.
         options: Options of the rule that differ from their defaults; None: none does.
+        anchors: Batches of true backprop in every epoch; None: none.
         fixed_feedback: True where a state that would learn stays at its start; None: it does as the rule says.
         credit_norm: ``rms`` when each sample's credit is divided by its RMS.
         penalty: λ of the residual-branch penalty.
@@ -220,6 +221,7 @@ class RunSpec(Frozen):
     recipe: dict[str, str] | None = None
     options: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] | None = Field(default=None, min_length=1)
     fixed_feedback: Literal[True] | None = None
+    anchors: int | None = Field(default=None, gt=0)
     architecture: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] | None = Field(default=None, min_length=1)
 
     def __hash__(self) -> int:
@@ -272,6 +274,7 @@ class RunSpec(Frozen):
             train_embedding=self.train_embedding is not False,
             options=self.options or {},
             fixed_feedback=self.fixed_feedback is True,
+            anchors=self.anchors or 0,
         )
 
     @property
@@ -366,6 +369,7 @@ def engine_spec(method: str | Method, **fields: Any) -> RunSpec:
         train_embedding=parsed.train_embedding,
         options=_typed(parsed.options) if isinstance(method, str) else dict(parsed.options) or None,
         fixed_feedback=parsed.fixed_feedback or None,
+        anchors=parsed.anchors or None,
         **fields,
     )
 

@@ -13,7 +13,16 @@ from creditscope.records.table import visible
 from creditscope.rules import RULES
 
 # What sets two methods apart; cells that agree in all the rest belong to one experiment.
-_OF_THE_METHOD = {"rule", "options", "credit_norm", "penalty", "train_last", "train_embedding", "fixed_feedback"}
+_OF_THE_METHOD = {
+    "rule",
+    "options",
+    "credit_norm",
+    "penalty",
+    "train_last",
+    "train_embedding",
+    "fixed_feedback",
+    "anchors",
+}
 _OF_THE_RUN = {"seed", "feedback", "probe", "injection", "matmul", "origin"}
 
 

@@ -31,5 +31,11 @@ RULES = Registry(
         "pc": "creditscope.rules.predictive_coding:PredictiveCoding",
         "state-bridge": "creditscope.rules.state_bridge:StateBridge",
         "credit-bridge": "creditscope.rules.credit_bridge:CreditBridge",
+        "pepita": "creditscope.rules.pepita:Pepita",
+        "fg": "creditscope.rules.forward_gradient:ForwardGradient",
+        "local": "creditscope.rules.local_loss:LocalLoss",
+        "ff": "creditscope.rules.forward_forward:ForwardForward",
+        "bp-deep": "creditscope.rules.deep_supervision:DeepSupervision",
+        "anchor": "creditscope.rules.anchor:Idle",
     },
 )

@@ -14,6 +14,7 @@ from creditscope.records.log import explain
 from creditscope.records.method import RULE_NAME, Method, Option, like_default, parse_method, split_methods
 from creditscope.registry import one_of_each
 from creditscope.rules import RULES
+from creditscope.rules.anchor import Anchored
 from creditscope.rules.wrappers import FixedFeedback, Normalised
 
 RuleClass = type[CreditRule]
@@ -141,7 +142,9 @@ def rule_named(name: str, given: Given | None = None) -> CreditRule:
 def _wrapped(rule: CreditRule, method: Method) -> CreditRule:
     if method.credit_norm == "rms":
         rule = Normalised(rule)
-    return FixedFeedback(rule) if method.fixed_feedback else rule
+    if method.fixed_feedback:
+        rule = FixedFeedback(rule)
+    return Anchored(rule, method.anchors) if method.anchors else rule
 
 
 def _typed(kind: RuleClass, options: Mapping[str, Option]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ def wrappers_of(rule: CreditRule) -> list[str]:
         rule: The rule.
     """
     asked = ["-rms" if rule.normalisable else None, _PENALTY[rule.penalty]]
+    asked.append(None if rule.name in ("bp", "anchor") else "+anchorN")
     asked.append("@fixed-feedback" if rule.learns else None)
     return [*(name for name in asked if name), "@frozen", "@readout", "@lastK"]
 

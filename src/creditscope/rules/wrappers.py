@@ -12,6 +12,7 @@ from creditscope.blocks import (
     CreditRule,
     Identity,
     Moment,
+    Moves,
     NullKind,
     Params,
     Redraw,
@@ -92,6 +93,11 @@ class Wrapper(CreditRule):
         return self.rule.normalisable
 
     @property
+    def answers(self) -> bool:
+        """The rule's own."""
+        return self.rule.answers
+
+    @property
     def feedback_spec(self) -> FeedbackSpec:
         """The rule's own."""
         return self.rule.feedback_spec
@@ -127,6 +133,14 @@ class Wrapper(CreditRule):
     def phase(self, moment: Moment) -> str:
         """The rule's own."""
         return self.rule.phase(moment)
+
+    def moves(self, phase: str) -> Moves:
+        """The rule's own."""
+        return self.rule.moves(phase)
+
+    def answered(self, task: Task, params: Params, state: RuleState, x: Tensor) -> Tensor:
+        """The rule's own."""
+        return self.rule.answered(task, params, state, x)
 
     def trained(self, state: RuleState, params: Collection[str]) -> frozenset[str]:
         """The rule's own."""

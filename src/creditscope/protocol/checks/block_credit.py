@@ -30,6 +30,7 @@ class BlockCredit:
         null_sd: Standard deviation of the null.
         redraws: K.
         why: What is unknown, in words.
+        redrawn: Whether the null draws the rule's feedback again; else it shuffles the labels.
     """
 
     block: int
@@ -41,6 +42,7 @@ class BlockCredit:
     null_sd: float | None = None
     redraws: int = 0
     why: str = ""
+    redrawn: bool = True
 
 
 def last_probe(run: RunLog) -> ProbeRow | None:
@@ -124,7 +126,8 @@ def _against_null(block: int, null: NullTest, at: int, where: str) -> BlockCredi
         return BlockCredit(block, "unknown", why=f"no null at {where}")
     mean, sd = finite(_at(null.mean, at)), finite(_at(null.sd, at))
     redraws = null.redraws if draws is None else int(np.isfinite(draws).sum())
-    return BlockCredit(block, "ok", observed, p, draws, mean, sd, redraws)
+    redrawn = null.kind != "shuffled labels"
+    return BlockCredit(block, "ok", observed, p, draws, mean, sd, redraws, redrawn=redrawn)
 
 
 def _array(values: list[float | None]) -> NDArray[np.float64] | None:

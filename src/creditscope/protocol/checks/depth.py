@@ -11,10 +11,18 @@ from creditscope.protocol.check import Check, CheckPlot, Outcome
 from creditscope.protocol.checks.seeds import images_text, k_of_n, needed_text, point_seeds, without
 from creditscope.protocol.evidence import Evidence, History, Ruling, worst
 from creditscope.protocol.margins import LEVEL, Margin
-from creditscope.protocol.opponents import Opponent, backprop_gain, fixed_feedback, opponents
+from creditscope.protocol.opponents import (
+    Opponent,
+    anchors_alone,
+    backprop_gain,
+    deep_supervision,
+    fixed_feedback,
+    opponents,
+)
 from creditscope.protocol.readings import curve_of
 from creditscope.protocol.text import counted, listed, number, span
 from creditscope.records.log import RunLog
+from creditscope.records.method import ANCHOR
 from creditscope.records.table import Table
 
 PP = 100.0
@@ -151,6 +159,12 @@ class Depth(Check):
                 missing.append("its feedback learns, and no @fixed-feedback run shows that this helps")
             elif same.margin.low() <= 0:
                 missing.append(f"moving the feedback is not shown to help: {_interval(same.margin)} over {same.method}")
+        if cell.spec.anchors and cell.spec.rule != ANCHOR:
+            alone = anchors_alone(cell)
+            if alone is None:
+                missing.append(f"its backprop batches may do it alone: no {ANCHOR}{cell.spec.anchors} among the logs")
+            elif alone.margin.low() <= 0:
+                missing.append(f"the rule is not shown to help: {_interval(alone.margin)} over {alone.method}")
         return missing
 
     def _more_than_shallow(self, cell: Cell, found: Sequence[Opponent]) -> bool:
@@ -204,6 +218,9 @@ class Depth(Check):
             if PP * found[0].margin.low() >= self.threshold > PP * (ours - shallow):
                 said.append("better than its own frozen twin, not better than a shallow net trained by backprop")
             said.append(f"bp@frozen reaches {shallow:.4g} ({counted(len(cell.related.bp_frozen), 'seed')})")
+        deep = deep_supervision(cell) if cell.family == "objective" else None
+        if deep is not None:
+            said.append(f"over backprop with deep supervision ({deep.method}) {_interval(deep.margin)}")
         return said
 
     def _settles(self, cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> str:
@@ -224,7 +241,9 @@ class Depth(Check):
         if "readout" not in roles:
             return "train bp@readout with the same recipe and seeds"
         if decider.margin.low() * PP >= self.threshold:
-            return "train the @fixed-feedback control with the same recipe and seeds, or more seeds of it"
+            anchored = cell.spec.anchors and cell.spec.rule != ANCHOR
+            wanted = f"{ANCHOR}{cell.spec.anchors} alone" if anchored else "the @fixed-feedback control"
+            return f"train {wanted} with the same recipe and seeds, or more seeds of it"
         return needed_text(decider.margin, self.threshold / PP, f"of the run and of {decider.method}")
 
     def _details(self, decider: Opponent, control: Margin | None) -> dict[str, Any]:

@@ -246,7 +246,8 @@ class Direction(Check):
             )
         else:
             head = f"{self._why_open(tested)} ({k})"
-        blocks = [self._block_text(tested, at) for at in range(len(tested.blocks))]
+        carried = "skips carry exact gradient" if what == "cosine" else "shuffled labels do as much"
+        blocks = [self._block_text(tested, at, carried) for at in range(len(tested.blocks))]
         return "; ".join([head, ", ".join(blocks), *tail])
 
     def _why_open(self, tested: Tested) -> str:
@@ -264,14 +265,14 @@ class Direction(Check):
         open_ = names[(found.low <= self.threshold) & (found.high >= self.threshold)]
         return f"the interval of {_blocks(open_)} holds {limit}" if len(open_) else f"{_blocks(below)} below {limit}"
 
-    def _block_text(self, tested: Tested, at: int) -> str:
+    def _block_text(self, tested: Tested, at: int, carried: str) -> str:
         found = tested.pool
         said = f"{_name(tested.blocks[at])}: {found.mean[at]:+.3f}"
         if math.isfinite(found.low[at]):
             said += f" [{found.low[at]:+.3f}, {found.high[at]:+.3f}]"
         said += f", p = {number(float(found.p[at]))}"
         mean = found.null_mean[at]
-        return said + (f" (null mean {mean:+.2f}: skips carry exact gradient)" if mean > SKIPS_CARRY else "")
+        return said + (f" (null mean {mean:+.2f}: {carried})" if mean > SKIPS_CARRY else "")
 
     def _settles(self, cell: Cell, tested: Tested, stale: list[str], silent: list[str]) -> str:
         """Advice that fits what was done already."""
@@ -411,7 +412,8 @@ def _is_known(credit: BlockCredit) -> bool:
 def _tested(credits: Sequence[Credits], blocks: tuple[int, ...], exact: tuple[int, ...]) -> Tested:
     cosines = np.array([[_cosine(seed[block]) for block in blocks] for seed in credits])
     nulls = tuple(_null([seed[block] for block in blocks]) for seed in credits)
-    return Tested(blocks, exact, cosines, nulls, pool(cosines, nulls))
+    redrawn = all(seed[block].redrawn for seed in credits for block in blocks)
+    return Tested(blocks, exact, cosines, nulls, pool(cosines, nulls, redrawn))
 
 
 def _cosine(credit: BlockCredit) -> float:
