@@ -51,7 +51,7 @@ class SweepPart:
         preset: Name of the preset that the other settings come from.
         methods: Method names.
         seeds: Seeds.
-        data: Names of data sets, or ``.npz`` files.
+        data: Names of data sets, ``.npz`` or ``.txt`` files.
         axes: The values of each setting; one value where it is fixed.
         line: Where it stands in the file.
     """

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -52,7 +52,9 @@ class DataSpec(Frozen):
         shape: Shape of one sample.
         n_train: Training samples.
         n_test: Test samples.
-        class_counts: Test samples per class; chance is the largest share.
+        class_counts: Test samples per class (of text: test tokens per character); chance is the largest share.
+        tokens: Targets of one sample, where it is a sequence whose every token has one; None: one target a sample.
+        unigram: Of text, nats per test token for who predicts every character by its share of the training split.
     """
 
     name: str
@@ -62,12 +64,37 @@ class DataSpec(Frozen):
     n_train: int | None = Field(default=None, gt=0)
     n_test: int | None = Field(default=None, gt=0)
     class_counts: tuple[int, ...] | None = None
+    tokens: int | None = Field(default=None, gt=0)
+    unigram: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_later(handler(self), _LATER_OF_DATA)
 
     @property
     def unequal(self) -> bool:
-        """Whether the classes of the test split differ by more than 10 % in size: then balanced accuracy is judged."""
+        """Whether the classes of the test split differ by more than 10 % in size: then balanced accuracy is judged.
+
+        Characters always do, and of text it is token accuracy that is judged, against the most frequent character.
+        """
+        if self.tokens is not None:
+            return False
         counts = [count for count in self.class_counts or () if count]
         return bool(counts) and max(counts) / min(counts) > UNEQUAL
+
+
+# Fields of a data set that came later: one without them keeps its log, its names and its keys.
+_LATER_OF_DATA = ("tokens", "unigram")
+
+
+def without_later(dump: dict[str, Any], later: Sequence[str]) -> dict[str, Any]:
+    """A dumped record without the fields that came later and are not set.
+
+    Args:
+        dump: Its fields.
+        later: Names of those that came later.
+    """
+    return {key: value for key, value in dump.items() if key not in later or value is not None}
 
 
 class OptimiserSpec(Frozen):
@@ -327,9 +354,8 @@ class RunSpec(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        dump: dict[str, Any] = handler(self)
         # So a run without one keeps its log, its names and its keys.
-        return {key: value for key, value in dump.items() if key not in _LATER or value is not None}
+        return without_later(handler(self), _LATER)
 
     def _identity(self) -> dict[str, Any]:
         dump = self.model_dump(mode="json")
