@@ -7,7 +7,7 @@ from cases.specs import FIELDS, engine_specs, foreign_specs, spec
 from hypothesis import given
 from pydantic import ValidationError
 
-from creditscope.records import DataSpec, FeedbackSpec, OptimiserSpec, ProbeSpec, RunSpec, digest, parse_method
+from creditscope.records import DataSpec, FeedbackSpec, OptimiserSpec, ProbeSpec, RunSpec, Tuning, digest, parse_method
 
 CHANGES = {
     "options": {"decay": 0.5},
@@ -39,12 +39,14 @@ CHANGES = {
     "feedback": FeedbackSpec(dist="normal", scale="1", seed=3, hash="d4"),
     "origin": "watch",
     "recipe": {"optimiser": "SGD lr=0.1"},
+    "tuned": Tuning(rates=(0.001, 0.1), held_out=8, seed=1, epochs=1, accuracy=(0.5, 0.4)),
 }
 NOT_IN_STACK = {
     *("rule", "credit_norm", "penalty", "train_last", "train_embedding", "targets", "seed", "feedback", "injection"),
     "recipe",  # Of runs from elsewhere, which are never stacked.
     "options",
     "fixed_feedback",
+    "tuned",
     "optimiser",  # Only the learning rate was changed above: each run of a stack has its own.
 }
 NOT_IN_MATCH = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul", "penalty"}

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from creditscope.errors import BadInput
 from creditscope.records import DataSpec
 
 Array = npt.NDArray[Any]
@@ -98,6 +99,21 @@ def make_dataset(name: str, splits: Splits, classes: int) -> Dataset:
     tensors = [torch.from_numpy(array if array.flags.writeable else array.copy()) for array in (x_train, x_test)]
     labels = [torch.from_numpy(np.array(array, dtype=np.int64)) for array in (y_train, y_test)]
     return Dataset(name, tensors[0], labels[0], tensors[1], labels[1], classes, mean, std, spec)
+
+
+def hold_out(data: Dataset, samples: int) -> Dataset:
+    """The training split without its last samples, which take the place of the test split: to choose settings by.
+
+    Args:
+        data: The data set.
+        samples: How many are held out.
+    """
+    n = len(data.x_train)
+    if not 0 < samples < n:
+        raise BadInput(f"{data.name}: {samples} of {n} training samples cannot be held out; choose 1 to {n - 1}")
+    x, y = data.x_train.cpu().numpy(), data.y_train.cpu().numpy()
+    splits = Splits(x[:-samples], y[:-samples], x[-samples:], y[-samples:])
+    return make_dataset(f"{data.name}-held-out", splits, data.classes)
 
 
 def content_hash(x: Array, y: Array) -> str:

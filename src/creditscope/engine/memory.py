@@ -66,7 +66,7 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | N
     penalised = {kind for kind, each in zip(kinds, fleet, strict=True) if each.penalty}
     feedback = sum(shapes.dtype.itemsize * n * state_size(shapes, rule) for rule, n in groups.items())
     steps = [step_peak(shapes, rule, rule in penalised, spec.batch or 1, n) for rule, n in groups.items()]
-    tokens = spec.data and spec.data.tokens
+    tokens = None if spec.data is None else spec.data.tokens
     tested = (spec.data and spec.data.n_test) or eval_chunk(tokens)
     probed = min(tested, (spec.probe and spec.probe.n) or 1024)
     # A GPU takes all probe samples at once.

@@ -185,7 +185,10 @@ def shares_of(run: RunLog) -> NDArray[np.float64] | None:
 
     None when it was not logged.
     """
-    text = (run.correct and run.correct.read().decode()) if isinstance(run, ReadRun) else _each(run.end)
+    if isinstance(run, ReadRun):
+        text = None if run.correct is None else run.correct.read().decode()
+    else:
+        text = _each(run.end)
     if text is None or run.end is None or run.end.n_test is None:
         return None
     tokens = run.spec.data.tokens if run.spec.data is not None else None

@@ -10,6 +10,7 @@ from creditscope.records.spec import (
     OptimiserSpec,
     ProbeSpec,
     RunSpec,
+    Tuning,
     digest,
     engine_spec,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "RunLog",
     "RunSpec",
     "Sketch",
+    "Tuning",
     "digest",
     "engine_spec",
     "parse_method",

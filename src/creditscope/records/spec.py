@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
@@ -157,6 +158,36 @@ class FeedbackSpec(Frozen):
     hash: str | None = None
 
 
+class Tuning(Frozen):
+    """How a run's learning rate was chosen: one run at each rate, without the last training samples, judged on them.
+
+    Args:
+        rates: The learning rates that were tried.
+        held_out: How many of the last training samples were held out.
+        seed: Seed of these runs.
+        epochs: Epochs that they trained.
+        accuracy: Accuracy on the held-out samples at the last epoch, by rate; None where the run diverged.
+    """
+
+    rates: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(min_length=1)
+    held_out: int = Field(gt=0)
+    seed: int
+    epochs: int = Field(gt=0)
+    accuracy: tuple[Annotated[float, Field(ge=0, le=1)] | None, ...]
+
+    @model_validator(mode="after")
+    def _one_accuracy_a_rate(self) -> Self:
+        if len(self.accuracy) != len(self.rates):
+            raise ValueError(f"{len(self.rates)} rates and {len(self.accuracy)} accuracies; wanted one for each")
+        return self
+
+    @property
+    def best(self) -> float:
+        """The rate of the highest accuracy, the smallest of several; the smallest of all where every run diverged."""
+        pairs = zip(self.rates, self.accuracy, strict=True)
+        return min(pairs, key=lambda pair: (math.inf if pair[1] is None else -pair[1], pair[0]))[0]
+
+
 class ProbeSpec(Frozen):
     """On what data and in which units the probes measure.
 
@@ -180,7 +211,7 @@ class ProbeSpec(Frozen):
 
 
 # Fields that logs of version 1 do not have, and then what else even a run of the engine may lack.
-_LATER = ("recipe", "options", "fixed_feedback", "architecture")
+_LATER = ("recipe", "options", "fixed_feedback", "architecture", "tuned")
 _NOT_ALWAYS = ("injection", "feedback", "width", "terminal_ln", "classes", *_LATER)
 
 
@@ -215,6 +246,7 @@ class RunSpec(Frozen):
         feedback: How the feedback was drawn.
         probe: On what the probes measure.
         architecture: Options of the model that differ from their defaults; None: none does.
+        tuned: How the learning rate was chosen; None: it was set. Runs tuned alike match whatever rates were best.
         recipe: Of a run from elsewhere, its optimiser, schedule and augmentation in its owner's words.
         origin: ``engine`` (we trained it), ``watch`` (we watched it), ``import`` (a foreign log).
     """
@@ -248,6 +280,7 @@ class RunSpec(Frozen):
     options: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] | None = Field(default=None, min_length=1)
     fixed_feedback: Literal[True] | None = None
     architecture: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] | None = Field(default=None, min_length=1)
+    tuned: Tuning | None = None
 
     def __hash__(self) -> int:
         return hash((self.rule, self.credit_norm, self.penalty, self.train_last, self.seed, self.model, self.epochs))
@@ -332,12 +365,15 @@ class RunSpec(Frozen):
         """What must agree with a matched baseline: all but seed, probes and which parts train.
 
         The penalty is ignored for local rules (frozen blocks have no branch to keep small) and must agree for
-        BP, where it joins the global loss.
+        BP, where it joins the global loss. Where the learning rate was tuned the tuning must agree, not what it chose.
         """
         skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}
         if self.rule != "bp":
             skip.add("penalty")
-        return digest(self.model_dump(mode="json", exclude=skip))
+        dump = self.model_dump(mode="json", exclude=skip)
+        if self.tuned is not None and self.optimiser is not None:
+            del dump["tuned"]["accuracy"], dump["optimiser"]["lr"]
+        return digest(dump)
 
     @property
     def cell_key(self) -> str:
