@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from creditscope.records.rule_card import RuleCard
-from creditscope.records.spec import Frozen, RunSpec
+from creditscope.records.spec import RunSpec
+from creditscope.records.spec_parts import Frozen
 from creditscope.records.units import Units
 from creditscope.records.version1 import card_of
 
