@@ -1,6 +1,8 @@
 """A tiny zoo through the command line: what is tuned, what stands in the logs, and that going on changes nothing."""
 
+import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from creditscope.records.load import load_logs
 from creditscope.studies import zoo
 from creditscope.studies.zoo import plan_zoo, zoo_logs
 
+ROOT = Path(__file__).parents[2]
 METHODS = ("bp", "bp@frozen", "bp@readout", "dfa", "dfa@frozen", "kp", "kp@fixed-feedback", "kp@frozen")
 
 
@@ -112,3 +115,34 @@ def test_options_of_the_zoo_are_refused_elsewhere():
     result = CliRunner().invoke(app, ["reproduce", "demo", "--small"])
     assert result.exit_code != 0
     assert "--small, --part and --rules are options of zoo, got 'demo'; drop them" in str(result.exception)
+
+
+def test_the_picture_and_its_data_lie_in_the_folder(made):
+    for suffix in (".pdf", ".png", ".csv"):
+        assert (made[0] / f"survival{suffix}").stat().st_size > 300
+
+
+def test_packed_logs_are_smaller_and_judged_alike(made, tmp_path):
+    spec = importlib.util.spec_from_file_location("pack_zoo", ROOT / "results" / "pack_zoo.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    script.pack(made[0], tmp_path / "zoo")
+    packed = load_logs(tmp_path / "zoo").logs
+    raw = zoo_logs(made[0])
+    assert {log.spec.run_id for log in packed} == {log.spec.run_id for log in raw}
+    found, wanted = (
+        {
+            each.cell.method: [(o.name, o.ruling, o.evidence.value, o.evidence.grade) for o in each.outcomes]
+            for each in audit(logs).claims
+        }
+        for logs in (packed, raw)
+    )
+    assert found == wanted
+    for log in packed:
+        (probe,) = log.probes
+        assert probe.null is None or (probe.null.draws is None) == log.spec.is_baseline
+        assert probe.null_published is None or probe.null_published.draws is None
+    assert any(log.probes[0].null is not None and log.probes[0].null.draws for log in packed)
+    page = script.readme(tmp_path / "zoo")
+    assert f"{len(raw)} runs, " in page
+    assert "| resmlp | synthetic | 2 | 8 | 24 | " in page

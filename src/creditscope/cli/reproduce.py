@@ -86,6 +86,7 @@ def _zoo(
     which: tuple[bool, str | None, str | None],
 ) -> None:
     from creditscope.cli.display import TrainDisplay, fit
+    from creditscope.figures import write_figure
     from creditscope.protocol.audit import audit
     from creditscope.protocol.present import render, sections
     from creditscope.studies.zoo import plan_table, plan_zoo, train_zoo, training_seconds
@@ -107,6 +108,11 @@ def _zoo(
     with TrainDisplay() as display:
         logs = train_zoo(planned, out, device, resume, display)
     typer.echo(render(sections(audit(logs), timeline=False, decisions=False)[:1], "table", None))
+    for suffix in (".pdf", ".png"):
+        drawn = write_figure("survival", logs, out / f"survival{suffix}")
+    for line in drawn.warnings:
+        typer.echo(line, err=True)
+    typer.echo(f"\nwrote {out / 'survival.pdf'}, .png and .csv")
     typer.echo(f"why, check by check: creditscope audit {out}/*/runs")
 
 
