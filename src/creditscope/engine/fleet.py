@@ -16,7 +16,7 @@ from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
 from creditscope.blocks import Batch, Blocks, CreditRule, Moment, RuleState, Snapshot, Step, Task
-from creditscope.data.batches import normalise
+from creditscope.data.batches import in_dtype, normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
 from creditscope.engine.answers import in_own_ways
@@ -429,7 +429,7 @@ class Fleet:
 
     def inputs(self, x: Tensor) -> Tensor:
         """Raw inputs as the network sees them."""
-        return normalise(x, self.data.mean, self.data.std).to(self.dtype)
+        return in_dtype(normalise(x, self.data.mean, self.data.std), self.dtype)
 
     def _params(self, runs: slice) -> Stack:
         return {name: p[runs] for name, p in self.params.items()}
