@@ -69,6 +69,8 @@ class Depth(Check):
         open_ = [*self._control(alone, control), *(missing if unhindered is Ruling.PASSES else [])]
         decider = _decider(found, unhindered)
         evidence = self._limited(alone, control, bool(missing))
+        if any(opponent.margin.joined == "unknown" for opponent in found):
+            evidence = replace(evidence, fires_to=-math.inf)  # the interval lacks one of its two errors
         ruling = evidence.ruling(self.threshold, self.side)
         reason = "; ".join(
             [
@@ -181,7 +183,8 @@ class Depth(Check):
         found, limit = opponent.margin, f"{number(self.threshold)} pp"
         level = LEVEL / of if ruling is Ruling.FIRES else LEVEL
         shown = f"margin over {opponent.method} {_interval(found, level)}"
-        if PP * found.high(level) < self.threshold:
+        below = PP * found.high(level) < self.threshold
+        if below:
             adds = PP * found.low(level) > 0
             says = f"below {limit}" + (f": adds something, less than {limit}" if adds else "")
         elif PP * found.low() >= self.threshold:
@@ -192,7 +195,7 @@ class Depth(Check):
             says += " (one seed is not enough)"
         alone = _unpaired(opponent)
         said = [f"left out of the pairs: seed{'s' if len(alone) > 1 else ''} {listed(alone)}"] if alone else []
-        return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, ruling)}", *said, *images_text(found)])
+        return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, below)}", *said, *images_text(found)])
 
     def _beside(self, opponent: Opponent) -> str:
         return f"over {opponent.method} {_interval(opponent.margin)}"
@@ -225,6 +228,8 @@ class Depth(Check):
 
     def _settles(self, cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> str:
         """Advice that fits what was done already."""
+        if any(opponent.margin.joined == "unknown" for opponent in found):
+            return "log the number of test images (n_test) or, better, the result on each of them"
         if left_out := _left_out(cell, found):
             return f"train to their end, with test accuracy logged: {listed(left_out)}"
         roles = {opponent.role for opponent in found}

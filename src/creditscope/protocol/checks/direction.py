@@ -13,8 +13,8 @@ from creditscope.protocol.check import Check, CheckPlot, Outcome
 from creditscope.protocol.checks.block_credit import BlockCredit, epoch_row, last_probe, read_block, read_update
 from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome
 from creditscope.protocol.facts import RunFacts, finite
-from creditscope.protocol.inference import holm
-from creditscope.protocol.pooling import NullDraws, Pool, pool, reach
+from creditscope.protocol.inference import holm, seeds_needed
+from creditscope.protocol.pooling import NullDraws, Pool, block_spread, pool, reach
 from creditscope.protocol.spill import Slot, Spill
 from creditscope.protocol.text import counted, listed, number
 from creditscope.quantities.expensive import GRADIENT
@@ -28,6 +28,8 @@ LEVEL = 0.01
 TOLERATED = 5
 # Backprop is taken for backprop where its gradient was measured to be the true one to within this cosine.
 BACKPROP = 0.9999
+# Nobody trains more seeds than this for one method.
+MOST_ADVISED = 1000
 # Above this mean of the null, another feedback is no longer "no information".
 SKIPS_CARRY = 0.1
 
@@ -125,10 +127,12 @@ class Direction(Check):
         evidence = self._evidence(tested, complete=not silent)
         if stale or tested.pool.normal:
             evidence = replace(evidence, grade=Grade.PROXY)
+        if stale:  # what the last epoch would show is not known
+            evidence = replace(evidence, passes_to=-math.inf, fires_to=-math.inf)
         ruling = evidence.ruling(self.threshold, self.side)
         notes = [*stale, *([f"not probed: {listed(silent)}"] if silent else [])]
         what = "cosine of the update" if update else "cosine"
-        reason = "; ".join([self._sentence(tested, ruling, what), *notes])
+        reason = "; ".join([self._sentence(tested, ruling, what, stale), *notes])
         return self.outcome(
             evidence,
             reason,
@@ -224,7 +228,7 @@ class Direction(Check):
             "find out which gradient the code writes",
         )
 
-    def _sentence(self, tested: Tested, ruling: Ruling, what: str) -> str:
+    def _sentence(self, tested: Tested, ruling: Ruling, what: str, stale: list[str]) -> str:
         found, seeds = tested.pool, len(tested.cosines)
         limit, tail = number(self.threshold), [_exact_text(tested.exact)] if tested.exact else []
         below = (tested.cosines < self.threshold).any(axis=1).sum()
@@ -245,7 +249,7 @@ class Direction(Check):
                 f"(on {below_gamma} of {counted(seeds, 'seed')}) and no block's interval above it"
             )
         else:
-            head = f"{self._why_open(tested)} ({k})"
+            head = f"{'the last epoch was not probed' if stale else self._why_open(tested)} ({k})"
         carried = "skips carry exact gradient" if what == "cosine" else "shuffled labels do as much"
         blocks = [self._block_text(tested, at, carried) for at in range(len(tested.blocks))]
         return "; ".join([head, ", ".join(blocks), *tail])
@@ -288,10 +292,11 @@ class Direction(Check):
         above, below = found.low > self.threshold, found.high < self.threshold
         if above.any() and below.any():
             return "nothing: these blocks differ; report them one by one"
-        gaps = np.abs(found.mean - self.threshold)
-        widest = float(((found.high - found.low) / 2 / np.maximum(gaps, 1e-300)).max())
-        needed = max(seeds + 1, math.ceil(seeds * widest**2))
-        return f"train more seeds, about {needed} in all" if needed < 1000 else "more seeds than anybody trains"
+        gaps, spread = np.abs(found.mean - self.threshold), block_spread(tested.cosines)
+        each = [seeds_needed(float(gap), float(sd)) for gap, sd in zip(gaps, spread, strict=True)]
+        if any(needed is None or needed > MOST_ADVISED for needed in each):
+            return "more seeds than anybody trains: some block lies too near the threshold for how its seeds spread"
+        return f"train more seeds, about {max(seeds + 1, *(needed or 0 for needed in each))} in all"
 
     def _how_to_measure(self, cell: Cell, update: bool) -> str:
         if update:
@@ -361,11 +366,15 @@ def _verified(credit: BlockCredit, facts: RunFacts, probe: ProbeRow | None, row:
     if credit.standing == "exact":
         measured = [COSINE.at(row, facts.units, block + 1) if row is not None else None]
         measured += [GRADIENT.at(probe, facts.units, block) if probe is not None and block >= 0 else None]
-        wrong = [value for value in measured if value is not None and not value >= BACKPROP]
-        why = f"said to be exact by construction, and its measured cosine is {number(min(wrong))}" if wrong else ""
-        return BlockCredit(block, "unknown", why=why) if wrong else credit
+        known = [value for value in measured if value is not None]
+        if known and min(known) >= BACKPROP:
+            return credit
+        if not known and facts.header.spec.rule == "bp":  # verified as a whole, by the gradient of every block
+            return credit
+        found = f"its measured cosine is {number(min(known))}" if known else "that was not measured"
+        return BlockCredit(block, "unknown", why=f"said to be exact by construction, and {found}")
     kind = probe.null.kind if probe is not None and probe.null is not None else None
-    if credit.standing == "ok" and facts.learns and kind == "fresh feedback":
+    if credit.standing == "ok" and facts.learns and kind in (None, "fresh feedback"):
         return BlockCredit(block, "unknown", why="its feedback learns: fresh feedback is no null for it")
     return credit
 
