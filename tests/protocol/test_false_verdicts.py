@@ -156,6 +156,18 @@ def test_the_number_of_seeds_that_is_advised_would_do():
     assert found.settles == f"train more seeds, about {enough} in all"
 
 
+def test_an_opponent_that_was_trained_on_the_best_seeds_alone_does_not_let_the_rest_pass():
+    """Three seeds at .45 whose twins are there, and two at .30 whose twins were left out."""
+    seeds = (1, 2, 3, 4, 5)
+    claim = [cases.run("dfa", s, replace(cases.ALIGNED, accuracy=0.45 if s < 4 else 0.30)) for s in seeds]
+    logs = [*claim, *cases.cell("dfa@frozen", cases.FROZEN, (1, 2, 3)), *cases.control()]
+    logs += cases.cell("bp@readout", cases.READOUT, (1, 2, 3))
+    found = outcome(logs, "depth")
+    assert str(found.ruling) == "undecided"
+    assert "dfa@frozen lacks seeds 4 and 5" in found.reason
+    assert found.settles == "train dfa@frozen on seeds 4 and 5 too; train bp@readout on seeds 4 and 5 too"
+
+
 def test_k_of_n_counts_the_side_that_the_sentence_names():
     claim = cases.cell("dfa", replace(cases.ALIGNED, accuracy=0.36))
     flat = [*cases.cell("bp", replace(cases.BP, accuracy=0.355)), *cases.cell("bp@frozen", cases.FROZEN)]
