@@ -7,6 +7,7 @@ import pytest
 from protocol import cases
 from scipy import stats
 
+import creditscope as cs
 from creditscope.protocol import audit
 from creditscope.records.rule_card import RuleCard
 
@@ -176,3 +177,14 @@ def test_k_of_n_counts_the_side_that_the_sentence_names():
     assert reason.startswith("this task cannot tell")
     assert "below 2 pp" in reason
     assert "(below it on 3 of 3 seeds)" in reason
+
+
+def test_a_net_that_did_not_train_is_never_trusted(tmp_path):
+    """A learning rate next to zero: nothing moves, and nothing is learned."""
+    settings = {"width": 8, "depth": 3, "epochs": 1, "lr": 1e-12, "probe.n": 64, "probe.epochs": [1]}
+    settings |= {"probe.redraws": 19, "probe.directions": 2}
+    runs = cs.specs(["bp", "dfa"], data="synthetic", seeds=[1, 2], changes=settings)
+    for claim in audit(cs.train(runs, tmp_path, device="cpu")).claims:
+        fired = {found.name for found in claim.outcomes if found.required and str(found.ruling) == "fires"}
+        assert "movement" in fired
+        assert str(claim.verdict.kind) == "walked back"
