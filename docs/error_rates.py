@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from creditscope.protocol.checks.depth import HARM, Depth
-from creditscope.protocol.checks.direction import Direction, Tested
+from creditscope.protocol.checks.direction import Direction
 from creditscope.protocol.checks.learning import Learning
+from creditscope.protocol.checks.tested import Tested
 from creditscope.protocol.evidence import Evidence, Grade, Ruling
 from creditscope.protocol.margins import Margin, Side, margin
 from creditscope.protocol.opponents import Opponent

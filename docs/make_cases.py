@@ -13,7 +13,7 @@ from typing import Any
 import half_cosines
 import make_reproduction
 import yaml
-from case_logs import FOLDER, train_all
+from case_logs import train_all
 from numbered_cases import VERSIONS, Case, cases
 from page_data import DOCS, number
 
@@ -25,7 +25,7 @@ MADE = (
     f"<!-- Written by `python docs/{SCRIPT}` from docs/cases and results/cifar10-h200. "
     "Change the script, not this page. -->"
 )
-HALF = FOLDER / "half.json"
+HALF = DOCS / "half_cosines.json"
 # The numbers of the two cases that do not end in a verdict.
 PRECISION, REPRODUCTION = 9, 12
 
