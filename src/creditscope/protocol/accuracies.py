@@ -78,6 +78,8 @@ def side_of(runs: Sequence[RunLog]) -> tuple[tuple[RunLog, ...], Side] | None:
     images = {run.end.n_test if run.end is not None else None for run, _ in known}
     n = (images.pop() or None) if len(images) == 1 else None
     spec = known[0][0].spec
+    if score is None and n is not None and not is_unequal(spec):
+        accuracy = tuple(_as_count(value, n) for value in accuracy)
     strata = _labels(runs) if is_unequal(spec) else None
     bound = None if n is None else _bound(spec, accuracy, n)
     return tuple(run for run, _ in known), Side(accuracy, seeds, score, n, bound, strata)
@@ -108,6 +110,12 @@ def _refuse_others(known: Sequence[tuple[RunLog, float]], score: Array) -> None:
             raise NotMeasured(
                 f"{run.name}: its images were right in {row.mean():.4f} of all cases, its last epoch says {value:.4f}"
             )
+
+
+def _as_count(accuracy: float, images: int) -> float:
+    """The share that a whole number of right images is, where rounding alone sets it apart."""
+    count = round(accuracy * images) / images
+    return count if abs(accuracy - count) <= ROUNDING else accuracy
 
 
 def _score(runs: Sequence[RunLog]) -> Array | None:
