@@ -1,6 +1,7 @@
 """The loop: train a fleet epoch by epoch, log every run, keep checkpoints, go on when a run diverges."""
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from creditscope.blocks import RuleState
-from creditscope.engine.checkpoint import FleetState, restore
+from creditscope.engine.checkpoint import Ending, FleetState, restore
 from creditscope.engine.cuda_streams import Ready, at_once
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.state import FleetObservation, Scores
@@ -76,6 +77,7 @@ class FleetLoop:
         self.headers = [self._header(run) for run in range(len(fleet.specs))]
         self.writers = [LogWriter(folder / f"{spec.run_id}.jsonl") for spec in fleet.specs]
         self.active = set(range(len(fleet.specs)))
+        self._endings: dict[int, Ending] = {}
         self.began = time.monotonic()
         self.measured_at = self.saved_at = time.monotonic()
         self._writer = ThreadPoolExecutor(1, "checkpoints") if fleet.streams.ahead else None
@@ -105,7 +107,7 @@ class FleetLoop:
         """
         fleet = self.fleet
         epochs = fleet.spec.epochs or 0
-        start = restore(fleet, self.folder) if resume else 0
+        start, endings = restore(fleet, self.folder) if resume else (0, {})
         if resume:
             self._reopen_logs(start)
         self._open_logs()
@@ -120,12 +122,23 @@ class FleetLoop:
                 first = next(training, None) if fleet.streams.ahead and epoch < epochs else None
                 if epoch > start or start == 0:
                     yield from self._write_down(reached, mark)
+                else:
+                    self._endings = self._left_open(epoch, endings)
                 boundary = reached.state
+                boundary.endings = self._endings
+                # An end row says that nothing is missing, so a fleet's last checkpoint comes before its last end rows.
+                over = self._endings.keys() >= self.active
                 with fleet.streams.reading(mark):
-                    if start < epoch < epochs and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
+                    if over or (start < epoch < epochs and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS):
                         self._save(boundary)
                         self.saved_at = time.monotonic()
-                if not self.active:
+                if over:
+                    yield self.saved
+                    self.written()
+                    boundary = None
+                with fleet.streams.reading(mark):
+                    self._finish(reached)
+                if over:
                     break
                 if epoch < epochs:
                     self.progress.stage(fleet.specs, epoch + 1, "train")
@@ -134,7 +147,7 @@ class FleetLoop:
                     yield from training
                     loss = fleet.loss_sum / fleet.steps_per_epoch
         finally:
-            # On a stop as on the end: the last epoch boundary is what a resume goes on from.
+            # On a stop: the last epoch boundary is what a resume goes on from.
             fleet.streams.wait()
             if boundary is not None:
                 self._save(boundary)
@@ -171,10 +184,10 @@ class FleetLoop:
     def _open_logs(self) -> None:
         """Write every header before the first step: it says how the fleet is trained, which a resume must repeat."""
         for writer, header in zip(self.writers, self.headers, strict=True):
-            if not writer.path.exists():
+            if not os.path.lexists(writer.path):
                 writer.create(header)
             else:
-                refuse_other_rule(RunLog.read(writer.path), header.rule)
+                refuse_other_rule(RunLog.read(writer.path, follow=False), header.rule)
 
     def _reopen_logs(self, epoch: int) -> None:
         """Bring every log back to the checkpoint's epoch; a run that ended by then stays ended.
@@ -184,11 +197,11 @@ class FleetLoop:
         """
         for run, writer in enumerate(self.writers):
             if epoch == 0:
-                if writer.path.exists():
+                if os.path.lexists(writer.path):
                     writer.truncate_after(-1)
                 continue
-            log = RunLog.read(writer.path)
-            if log.end is not None and log.end.status != "finished" and log.end.epoch <= epoch:
+            log = RunLog.read(writer.path, follow=False)
+            if log.end is not None and log.end.epoch <= epoch:
                 self.active.discard(run)
             elif log.last is None or log.last.epoch < epoch:
                 raise BadFile(
@@ -233,11 +246,11 @@ class FleetLoop:
                 time_epoch=seconds,
                 **epoch_fields(summaries[run], group.exact, group.rule.family == "signal"),
             )
-            if self._log(run, row, state, scores.correct[run]):
+            if self._log(run, row, state):
                 yield
         self.measured_at += seconds
 
-    def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor) -> bool:
+    def _log(self, run: int, row: EpochRow, state: FleetState) -> bool:
         """Write down a run's epoch; says whether the expensive set was measured for it."""
         header = self.headers[run]
         epoch, epochs = state.epoch, self.fleet.spec.epochs or 0
@@ -248,11 +261,11 @@ class FleetLoop:
             self.progress.stage(self.fleet.specs, epoch, "probe")
             reason = self._write(run, self._expensive(run, state, epoch == epochs)) or reason
         if broken:
-            self._finish(run, "diverged", epoch, f"{broken} became non-finite", row, correct)
+            self._endings[run] = Ending("diverged", f"{broken} became non-finite")
         elif epoch == epochs:
-            self._finish(run, "finished", epoch, None, row, correct)
+            self._endings[run] = Ending("finished")
         elif reason:
-            self._finish(run, "stopped", epoch, reason, row, correct)
+            self._endings[run] = Ending("stopped", reason)
         return probed
 
     def _expensive(self, run: int, state: FleetState, last: bool) -> ProbeRow:
@@ -265,20 +278,29 @@ class FleetLoop:
         self.writers[run].append(row)
         return self.on_row(self.headers[run], row)
 
-    def _finish(self, run: int, status: Any, epoch: int, reason: str | None, row: EpochRow, correct: Tensor) -> None:
-        data = self.fleet.data
-        self._write(
-            run,
-            EndRow(
-                status=status,
-                epoch=epoch,
-                reason=reason,
-                test_accuracy=row.test_accuracy,
-                time_total=time.monotonic() - self.began,
-                **image_fields(correct.cpu().numpy(), data.y_test.cpu().numpy(), data.spec.unequal),
-            ),
-        )
-        self.active.discard(run)
+    def _left_open(self, epoch: int, endings: dict[int, Ending]) -> dict[int, Ending]:
+        """How the runs ended whose end row is all that a kill left to be written."""
+        done = epoch == (self.fleet.spec.epochs or 0)
+        found = {run: endings.get(run, Ending("finished") if done else None) for run in sorted(self.active)}
+        return {run: ending for run, ending in found.items() if ending is not None}
+
+    def _finish(self, reached: Reached) -> None:
+        """Write the end rows of the runs that end at this epoch."""
+        labels = self.fleet.data.y_test.cpu().numpy() if self._endings else None
+        for run, (status, reason) in self._endings.items():
+            self._write(
+                run,
+                EndRow(
+                    status=status,
+                    epoch=reached.state.epoch,
+                    reason=reason,
+                    test_accuracy=reached.scores.accuracy[run].item(),
+                    time_total=time.monotonic() - self.began,
+                    **image_fields(reached.scores.correct[run].cpu().numpy(), labels, self.fleet.data.spec.unequal),
+                ),
+            )
+            self.active.discard(run)
+        self._endings = {}
 
     def _header(self, run: int) -> HeaderRow:
         fleet = self.fleet

@@ -15,6 +15,7 @@ from typing import Self
 
 from creditscope.errors import CreditscopeError, argument
 from creditscope.execution.context import TrainContext
+from creditscope.execution.folder import SCRATCH
 from creditscope.execution.job import Ended, FleetJob, Outcome
 from creditscope.execution.worker import SavedData, WorkerJob, save_data
 from creditscope.records import RunSpec
@@ -80,7 +81,7 @@ class Processes:
         self._saved: dict[str, SavedData] = {}
 
     def __enter__(self) -> Self:
-        self._temporary = tempfile.TemporaryDirectory(prefix="creditscope-")
+        self._temporary = tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self._context.folder)
         return self
 
     def __exit__(

@@ -20,6 +20,7 @@ from creditscope.execution.context import TrainContext
 from creditscope.execution.in_process import InProcess
 from creditscope.execution.job import FleetJob, Outcome
 from creditscope.records import HeaderRow, RunSpec
+from creditscope.records.files import cannot_write
 
 SPLITS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -88,7 +89,10 @@ def save_data(data: Dataset, path: Path) -> SavedData:
         data: The data set.
         path: The file.
     """
-    np.savez(path, **{name: getattr(data, name).numpy() for name in SPLITS})
+    try:
+        np.savez(path, **{name: getattr(data, name).numpy() for name in SPLITS})
+    except OSError as error:
+        raise cannot_write(path, error, resume=True) from None
     return SavedData(path, data.name, data.classes)
 
 

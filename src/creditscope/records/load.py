@@ -4,13 +4,13 @@ import gc
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from creditscope.errors import BadFile, CreditscopeError
+from creditscope.records.files import open_regular, shown
 from creditscope.records.gunzip import MAGIC
 from creditscope.records.layouts import import_logs
 from creditscope.records.log import RunLog
@@ -126,31 +126,27 @@ def read_file(path: Path) -> tuple[RunLog, ...]:
     Args:
         path: The file.
     """
-    try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            raise BadFile(f"{path.name}: not a regular file; give log files or folders")
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if not head.strip():
-            raise BadFile(f"{path.name}: empty file")
-        if path.suffix == ".jsonl" or head.startswith(MAGIC) or _OUR_HEADER.match(head):
-            return (RunLog.read(path),)
-        if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-            raise BadFile(f"{path.name}: not a log: wanted a JSON object, the file starts with {head[:20]!r}")
-        if info.st_size > MAX_JSON_BYTES:
-            raise BadFile(f"{path.name}: {info.st_size} bytes of JSON, more than any published log ({MAX_JSON_BYTES})")
-        return import_logs(path.name, _parse(path))
-    except OSError as error:
-        raise BadFile(f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions") from None
+    with open_regular(path) as file:
+        head = file.read(_HEAD_BYTES)
+        size = os.fstat(file.fileno()).st_size
+    if not head.strip():
+        raise BadFile(f"{shown(path)}: empty file")
+    if path.suffix == ".jsonl" or head.startswith(MAGIC) or _OUR_HEADER.match(head):
+        return (RunLog.read(path),)
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        raise BadFile(f"{shown(path)}: not a log: wanted a JSON object, the file starts with {head[:20]!r}")
+    if size > MAX_JSON_BYTES:
+        raise BadFile(f"{shown(path)}: {size} bytes of JSON, more than any published log ({MAX_JSON_BYTES})")
+    return import_logs(shown(path), _parse(path))
 
 
 def _parse(path: Path) -> object:
     try:
-        content: object = json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            content: object = json.loads(file.read(MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:
         cause = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise BadFile(f"{path.name}: not JSON, or truncated ({cause})") from None
+        raise BadFile(f"{shown(path)}: not JSON, or truncated ({cause})") from None
     return content
 
 

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +13,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from creditscope.errors import BadFile, CannotWrite, argument
+from creditscope.errors import BadFile
+from creditscope.records.files import cannot_write, open_own, open_regular, write_atomic
 from creditscope.records.gunzip import MAGIC, Gunzip
 from creditscope.records.rows import SCHEMA_VERSION, EndRow, EpochRow, HeaderRow, ProbeRow, Row, strip_nonfinite
 from creditscope.records.spec import RunSpec
@@ -22,7 +22,6 @@ from creditscope.records.table import Table, visible
 from creditscope.records.units import PER_SAMPLE, Units
 
 MAX_LINE_BYTES = 32 * 2**20
-_READ_BYTES = 2**20
 _ROW: TypeAdapter[Any] = TypeAdapter(Row)
 
 
@@ -95,21 +94,17 @@ class RunLog:
         return Table(columns, tuple(rows), title=title).to_html()
 
     @classmethod
-    def read(cls, path: Path) -> "RunLog":
+    def read(cls, path: Path, follow: bool = True) -> "RunLog":
         """Read a JSONL log, plain or gzip-compressed; a torn last line is dropped and reported in ``problems``.
 
         Args:
             path: The file.
+            follow: Whether it may be a link.
         """
-        try:
-            with path.open("rb", buffering=_READ_BYTES) as file:
-                packed = file.read(len(MAGIC)) == MAGIC
-                file.seek(0)
-                return cls._from_gzip(path.name, file) if packed else cls._from_file(path.name, file)
-        except OSError as error:
-            raise BadFile(
-                f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions"
-            ) from None
+        with open_regular(path, follow=follow) as file:
+            packed = file.read(len(MAGIC)) == MAGIC
+            file.seek(0)
+            return cls._from_gzip(path.name, file) if packed else cls._from_file(path.name, file)
 
     @classmethod
     def _from_gzip(cls, name: str, file: BinaryIO) -> "RunLog":
@@ -254,7 +249,7 @@ class LogWriter:
         data = _encode(row)
         try:
             # Unbuffered: after a failed write no remainder waits to be flushed behind the truncation.
-            with self.path.open("r+b", buffering=0) as file:
+            with os.fdopen(open_own(self.path), "r+b", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 try:
                     rest = memoryview(data)
@@ -264,7 +259,7 @@ class LogWriter:
                     file.truncate(size)
                     raise
         except OSError as error:
-            raise _cannot_write(self.path, error) from None
+            raise cannot_write(self.path, error, resume=True) from None
 
     def truncate_after(self, epoch: int) -> tuple[EpochRow, ...]:
         """Drop every row past an epoch, and the end row: what a resume from a checkpoint of that epoch needs.
@@ -275,7 +270,7 @@ class LogWriter:
         Returns:
             The epoch rows that are left.
         """
-        log = RunLog.read(self.path)
+        log = RunLog.read(self.path, follow=False)
         keep = [row for row in log.rows() if not isinstance(row, EndRow) and getattr(row, "epoch", -1) <= epoch]
         write_atomic(self.path, b"".join(_encode(row) for row in keep))
         return tuple(row for row in keep if isinstance(row, EpochRow))
@@ -290,55 +285,3 @@ def _encode(row: HeaderRow | EpochRow | ProbeRow | EndRow) -> bytes:
 
 def _drop_none(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value is not None}
-
-
-def write_atomic(path: Path, data: bytes, overwrite: bool = True) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part.
-
-    Args:
-        path: The file.
-        data: Its content.
-        overwrite: Whether an existing file may be replaced; if not, it is left alone and CannotWrite raised.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            if overwrite:
-                os.replace(temporary, path)
-            else:
-                _name_new(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except FileExistsError:
-        resume, out = argument("resume", True), argument("out")
-        raise CannotWrite(f"{path.name} exists; pass ", resume, " to go on with it, or choose another ", out) from None
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def _name_new(temporary: str, path: Path) -> None:
-    """Give a finished file its name, unless something has it."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        # No hard links on this file system: look first, then move.
-        if path.exists():
-            raise FileExistsError from None
-        os.replace(temporary, path)
-
-
-def _cannot_write(path: Path, error: OSError) -> CannotWrite:
-    return CannotWrite(
-        f"cannot write {path.name}: {error.strerror}; free space or choose another ",
-        argument("out"),
-        ", then pass ",
-        argument("resume", True),
-        " (what was written before is kept)",
-    )

@@ -24,7 +24,8 @@ from creditscope.protocol.present import (
 )
 from creditscope.protocol.presets import NAMES, Protocol, place_of, protocol_named
 from creditscope.records.load import Loaded
-from creditscope.records.log import RunLog, write_atomic
+from creditscope.records.files import write_atomic
+from creditscope.records.log import RunLog
 from creditscope.records.provenance import version
 from creditscope.records.spec import RunSpec
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
