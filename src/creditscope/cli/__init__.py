@@ -20,6 +20,7 @@ from creditscope.cli.show import show
 from creditscope.cli.sweep import sweep
 from creditscope.cli.train import train
 from creditscope.errors import CreditscopeError
+from creditscope.signals import stop_once
 
 INTERRUPTED = 130  # what typer exits with after Ctrl-C
 
@@ -38,8 +39,8 @@ for verb in (reproduce, train, sweep, audit, figure, report, ls, show, rules, pr
 
 def main() -> None:
     """Run the command line: a user's mistake is one line on stderr and exit 2, never a traceback."""
-    # A cluster ends a job with SIGTERM: as on Ctrl-C, training then leaves a checkpoint.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A cluster ends a job with SIGTERM, a closed terminal with SIGHUP: as on Ctrl-C, training leaves a checkpoint.
+    stop_once(signal.SIGTERM, signal.SIGHUP)
     try:
         app()
     except CreditscopeError as error:

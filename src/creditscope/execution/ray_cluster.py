@@ -74,7 +74,7 @@ class RayFleets:
             raise BadInput(argument("rules"), ": no other machine can be given a Python object; name it as module:Name")
         ray = _import_ray()
         _require_listener(settings.address)
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         local = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if settings.address is None else {}
         try:
             ray.init(settings.address or "local", log_to_driver=False, logging_level="ERROR", **local)
