@@ -1,4 +1,4 @@
-"""A run is done when its last checkpoint is there: it is written before the end row, and one that is lost is made again."""
+"""A run is done when its last checkpoint is there: written before the end row, and made again where it is lost."""
 
 import json
 

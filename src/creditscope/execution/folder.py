@@ -13,7 +13,6 @@ from creditscope.records import HeaderRow, RunLog, RunSpec
 from creditscope.records.files import open_own, remove_parts
 from creditscope.records.table import visible
 
-
 # Folders for what lives no longer than a training; whoever holds the output folder owns them.
 SCRATCH = ".creditscope-scratch-"
 

@@ -1,4 +1,4 @@
-"""Files as others may have left them: regular ones only, nothing written through a link, each write whole or not at all."""
+"""Files as others may have left them: regular ones only, never through a link when writing, whole or not at all."""
 
 import fcntl
 import os

@@ -23,8 +23,8 @@ from creditscope.protocol.present import (
     under,
 )
 from creditscope.protocol.presets import NAMES, Protocol, place_of, protocol_named
-from creditscope.records.load import Loaded
 from creditscope.records.files import write_atomic
+from creditscope.records.load import Loaded
 from creditscope.records.log import RunLog
 from creditscope.records.provenance import version
 from creditscope.records.spec import RunSpec
