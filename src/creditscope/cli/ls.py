@@ -14,10 +14,11 @@ def ls(
     from creditscope.errors import BadInput
     from creditscope.quantities.per_epoch import ACCURACY
     from creditscope.records.labels import labels_of
-    from creditscope.records.load import load_logs
+    from creditscope.records.load import load_logs, one_line
     from creditscope.records.table import Table
 
-    loaded = load_logs(logs or [Path("runs")])
+    # Of each log only what a line shows: thousands then fit.
+    loaded = load_logs(logs or [Path("runs")], one_line)
     for skipped in loaded.skipped:
         typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
     if not loaded.logs:

@@ -21,6 +21,7 @@ from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.records.files import open_regular
 from creditscope.records.log import explain
+from creditscope.records.rows import MAX_THREADS
 from creditscope.records.spec import Frozen
 from creditscope.rules.build import Given
 
@@ -28,21 +29,20 @@ PLAN_FILE = ".plan.json"
 # A spec takes about 1.2 KB, and a sweep has at most 100,000 runs.
 MAX_PLAN_BYTES = 2**28
 _MAX_NAME = 200
-_MANY = 4096
 
 
 class PlannedFleet(Frozen):
     """One fleet of a plan file: the ids of its runs, and its threads on a CPU."""
 
     runs: tuple[str, ...] = Field(min_length=1)
-    threads: int | None = Field(default=None, ge=1, le=_MANY)
+    threads: int | None = Field(default=None, ge=1, le=MAX_THREADS)
 
 
 class PlanFile(Frozen):
     """What a plan file holds: every fleet, the specs of its runs by run id, and how many processes train."""
 
     version: Literal[1] = 1
-    processes: int = Field(default=1, ge=1, le=_MANY)
+    processes: int = Field(default=1, ge=1, le=MAX_THREADS)
     specs: dict[str, RunSpec]
     fleets: tuple[PlannedFleet, ...]
 

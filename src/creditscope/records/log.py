@@ -21,7 +21,11 @@ from creditscope.records.spec import RunSpec
 from creditscope.records.table import Table, visible
 from creditscope.records.units import PER_SAMPLE, Units
 
+# A run of 1,000 epochs is far below each of these. Together they bound what any file can make of memory.
 MAX_LINE_BYTES = 32 * 2**20
+MAX_LINE_VALUES, MAX_VALUES = 10**6, 2 * 10**6
+MAX_LINE_LISTS, MAX_KEYS = 10**5, 5 * 10**5
+MAX_NAME = 10_000
 _ROW: TypeAdapter[Any] = TypeAdapter(Row)
 
 
@@ -176,11 +180,17 @@ def wall_seconds(logs: Iterable[RunLog]) -> float | None:
 
 def _numbered(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Lines with their numbers, refusing one that no log of ours could hold before it fills the memory."""
-    number = 0
+    number = values = keys = 0
     while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
             raise BadFile(f"{name}: line {number} is longer than {MAX_LINE_BYTES} bytes: not a creditscope log")
+        here = line.count(b",")
+        values, keys = values + here, keys + line.count(b":")
+        if here > MAX_LINE_VALUES or line.count(b"[") + line.count(b"{") > MAX_LINE_LISTS:
+            raise BadFile(f"{name}: line {number} holds more numbers or lists than any row of a creditscope log")
+        if values > MAX_VALUES or keys > MAX_KEYS:
+            raise BadFile(f"{name}: holds more than a creditscope log ({MAX_VALUES} numbers or {MAX_KEYS} names)")
         yield number, line
 
 
@@ -195,6 +205,8 @@ def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeR
         data = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BadFile(f"{name}: line {number} is not JSON ({_first_line(error)})") from None
+    if isinstance(data, dict) and number == 1 and (long := _long_text(data)):
+        raise BadFile(f"{name}: line 1: {long} holds a text of more than {MAX_NAME} characters: not a creditscope log")
     version = data.get("schema_version", SCHEMA_VERSION) if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise BadFile(f"{name}: log version {version}, this creditscope reads up to {SCHEMA_VERSION}; upgrade it")
@@ -203,6 +215,18 @@ def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeR
     except ValidationError as error:
         raise BadFile(f"{name}: line {number}: {explain(error)}") from None
     return row
+
+
+def _long_text(data: dict[str, Any]) -> str | None:
+    """Which field of a header, if any, holds a text that no name, formula or reason would be."""
+    for key, value in data.items():
+        inner = [value]
+        while inner:
+            each = inner.pop()
+            if isinstance(each, str) and len(each) > MAX_NAME:
+                return visible(key[:80], keep="")
+            inner += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return next(("a name" for key in data if len(key) > MAX_NAME), None)
 
 
 def explain(error: ValidationError) -> str:

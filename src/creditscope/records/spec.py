@@ -32,6 +32,10 @@ from creditscope.records.method import (
     parse_method,
 )
 
+# No model, data set or training that anybody describes goes beyond these: a forged log costs no more than a real one.
+MAX_NAME, MAX_DEPTH, MAX_WIDTH, MAX_EPOCHS, MAX_COUNT = 200, 10_000, 2**20, 10**6, 2**53
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+
 # Classes are called unequal when their counts differ by more than this factor.
 UNEQUAL = 1.1
 
@@ -55,13 +59,13 @@ class DataSpec(Frozen):
         class_counts: Test samples per class; chance is the largest share.
     """
 
-    name: str
+    name: str = Field(max_length=MAX_NAME)
     hash_train: str | None = None
     hash_test: str | None = None
-    shape: tuple[int, ...] | None = None
-    n_train: int | None = Field(default=None, gt=0)
-    n_test: int | None = Field(default=None, gt=0)
-    class_counts: tuple[int, ...] | None = None
+    shape: tuple[Count, ...] | None = Field(default=None, max_length=16)
+    n_train: int | None = Field(default=None, gt=0, le=MAX_COUNT)
+    n_test: int | None = Field(default=None, gt=0, le=MAX_COUNT)
+    class_counts: tuple[Count, ...] | None = Field(default=None, max_length=2**16)
 
     @property
     def unequal(self) -> bool:
@@ -143,13 +147,15 @@ class ProbeSpec(Frozen):
         directions: M, random directions of ρ.
     """
 
-    n: int | None = Field(default=1024, gt=0)
-    batch: int | None = Field(default=128, gt=0)
+    n: int | None = Field(default=1024, gt=0, le=MAX_COUNT)
+    batch: int | None = Field(default=128, gt=0, le=MAX_COUNT)
     reduction: Literal["sum", "mean"] | None = "sum"
     mode: Literal["eval", "train"] | None = "eval"
-    epochs: tuple[int, ...] | None = Field(default=None, validation_alias=AliasChoices("epochs", "dear"))  # version 1
-    redraws: int = Field(default=999, ge=0)
-    directions: int = Field(default=32, ge=0)
+    epochs: tuple[int, ...] | None = Field(
+        default=None, max_length=MAX_EPOCHS, validation_alias=AliasChoices("epochs", "dear")
+    )  # version 1
+    redraws: int = Field(default=999, ge=0, le=10**6)
+    directions: int = Field(default=32, ge=0, le=10**6)
 
 
 # Fields that logs of version 1 do not have, and then what else even a run of the engine may lack.
@@ -192,23 +198,23 @@ class RunSpec(Frozen):
         origin: ``engine`` (we trained it), ``watch`` (we watched it), ``import`` (a foreign log).
     """
 
-    rule: str
+    rule: str = Field(max_length=MAX_NAME)
     origin: Literal["engine", "watch", "import"]
-    model: str | None = None
-    width: int | None = Field(default=None, gt=0)
-    depth: int | None = Field(default=None, gt=0)
+    model: str | None = Field(default=None, max_length=MAX_NAME)
+    width: int | None = Field(default=None, gt=0, le=MAX_WIDTH)
+    depth: int | None = Field(default=None, gt=0, le=MAX_DEPTH)
     terminal_ln: bool | None = None
     view: Literal["flat", "cls", "mean", "all"] | None = None
     data: DataSpec | None = None
-    classes: int | None = Field(default=None, gt=1)
+    classes: int | None = Field(default=None, gt=1, le=MAX_COUNT)
     credit_norm: CreditNorm | None = None
     penalty: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     train_last: TrainLast | None = None
     train_embedding: bool | None = None
     targets: Literal["labels", "random"] | None = None
-    seed: int | None = None
-    epochs: int | None = Field(default=None, ge=0)
-    batch: int | None = Field(default=None, gt=0)
+    seed: int | None = Field(default=None, ge=-MAX_COUNT, le=MAX_COUNT)
+    epochs: int | None = Field(default=None, ge=0, le=MAX_EPOCHS)
+    batch: int | None = Field(default=None, gt=0, le=MAX_COUNT)
     optimiser: OptimiserSpec | None = None
     schedule: Literal["cosine", "constant"] | None = None
     augment: Literal["crop4+flip", "none"] | None = None

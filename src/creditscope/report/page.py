@@ -30,6 +30,7 @@ from creditscope.records.provenance import version
 from creditscope.records.spec import RunSpec
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
+from creditscope.report.many import left_out, most_telling
 from creditscope.report.recipe import provenance_table, recipe_table
 from creditscope.report.sections import (
     cards,
@@ -68,7 +69,7 @@ def render_report(
 
 
 def write_report(
-    logs: Sequence[RunLog] | Loaded,
+    logs: Sequence[RunLog] | Loaded | Audit,
     out: Path,
     protocol: str | Protocol = "standard",
     baseline: float | Logs | None = None,
@@ -80,7 +81,7 @@ def write_report(
     """Write the report: a page (``.html``), or the tables and the reporting form (``.md``, ``.tex``).
 
     Args:
-        logs: The runs, read whole.
+        logs: The runs, read whole; or an audit of them, with the rows of those that are shown.
         out: The file; its suffix decides the form.
         protocol: ``standard``, ``published``, or a ``Protocol``.
         baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
@@ -101,14 +102,14 @@ def write_report(
 
 
 def _audit(
-    logs: Sequence[RunLog] | Loaded,
+    logs: Sequence[RunLog] | Loaded | Audit,
     protocol: str | Protocol,
     baseline: float | Logs | None,
     thresholds: Mapping[str, float] | None,
     assume: Mapping[str, float] | None,
     plan: Iterable[RunSpec] | None,
 ) -> Audit:
-    judged = audit(logs, protocol, baseline, thresholds, assume)
+    judged = logs if isinstance(logs, Audit) else audit(logs, protocol, baseline, thresholds, assume)
     return judged if plan is None else judged.against(plan)
 
 
@@ -126,6 +127,7 @@ def check_out(out: Path) -> None:
 
 
 def _page(result: Audit, command: str | None) -> str:
+    whole, result = result, most_telling(result)
     names = name_cells(result)
     result = names.audit
     style = _asset("uPlot.min.css") + _asset("report.css")
@@ -140,8 +142,8 @@ def _page(result: Audit, command: str | None) -> str:
             style=Markup(style),
             script=Markup(script),
             data=Markup(embed(page_data(names))),
-            headline=headline(names, under(result)),
-            heading=heading(result),
+            headline=headline(names, under(whole)),
+            heading=heading(whole),
             usual_pair=usual_pair(names),
             cards=cards(names),
             verdict_text=VERDICT_TEXT,
@@ -150,7 +152,7 @@ def _page(result: Audit, command: str | None) -> str:
             decisions=decisions_table(result),
             checks=check_sections(names),
             not_asked=not_asked(names),
-            disclosures=disclosures(result),
+            disclosures=(*left_out(whole, result), *disclosures(whole)),
             timeline=timeline_table(result),
             sensitivity=stays_table(result),
             layers=[(cell.cell.label, per_layer_table(cell)) for cell in result.claims],
