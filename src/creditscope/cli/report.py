@@ -20,6 +20,7 @@ from creditscope.cli.options import (
     planned,
     protocol_of,
 )
+from creditscope.cli.say import say
 
 
 def report(
@@ -59,5 +60,5 @@ def report(
     against = load_logs(given) if isinstance(given, Path) else given
     write_report(loaded, out, chosen, against, assume=assumed, command=shlex.join(words), plan=declared)
     for skipped in loaded.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
-    typer.echo(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
+    say(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")

@@ -110,7 +110,7 @@ class FleetState:
             data = self._encode(run)
             if files[run].exists():
                 files[run].replace(_previous(files[run]))
-            write_atomic(files[run], data)
+            write_atomic(files[run], data, resume=True)
 
         try:
             with ThreadPoolExecutor(_WRITERS) as pool:

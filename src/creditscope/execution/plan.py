@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from creditscope.engine.checkpoint import checkpoint_path, reached
 from creditscope.engine.memory import fleet_bytes, split
-from creditscope.errors import BadFile, CannotWrite, argument
+from creditscope.errors import BadFile, BadInput, CannotWrite, argument
 from creditscope.execution.folder import existing_logs, missing_spec, own_log
 from creditscope.execution.job import FleetJob
 from creditscope.models import MODELS
@@ -122,7 +122,7 @@ class Plan:
             specs={spec.run_id: spec for job in fleets for spec in job.specs},
             fleets=tuple(PlannedFleet(runs=tuple(job.run_ids), threads=job.threads) for job in fleets),
         )
-        write_atomic(folder / PLAN_FILE, file.model_dump_json().encode())
+        write_atomic(folder / PLAN_FILE, file.model_dump_json().encode(), resume=True)
 
     def forget(self, folder: Path) -> None:
         """Take the fleets of this plan out of the folder's file: none of them is begun, or all of them have ended."""
@@ -138,15 +138,25 @@ class Limits:
         bytes: Memory that it may take; None: any.
         runs: Runs that it may hold; None: any.
         rules: Rules from outside, by name.
+        all_bytes: Memory that the device has; None: not known.
     """
 
     device: str = "cpu"
     bytes: int | None = None
     runs: int | None = None
     rules: Given = field(default_factory=dict)
+    all_bytes: int | None = None
 
     def cut(self, fleet: Sequence[RunSpec]) -> list[list[RunSpec]]:
-        """A fleet in as few parts as fit."""
+        """A fleet in as few parts as fit; refused where a run alone takes more than the device has."""
+        if (
+            self.all_bytes is not None
+            and (alone := known_bytes(fleet[:1], self.device, self.rules) or 0) > self.all_bytes
+        ):
+            what = f"{fleet[0].run_id} alone takes about {alone / 2**30:,.0f} GiB"
+            raise BadInput(
+                f"{what}, and this {self.device} has {self.all_bytes / 2**30:.0f}; lower width, depth or batch"
+            )
         known = self.bytes is not None and known_bytes(fleet, self.device, self.rules) is not None
         return split(fleet, self.bytes if known else None, self.runs, self.device, self.rules)
 

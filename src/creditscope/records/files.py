@@ -61,23 +61,27 @@ def _opened(path: Path, flags: int, follow: bool) -> int:
     return descriptor
 
 
-def write_atomic(path: Path, data: bytes, overwrite: bool = True) -> None:
+def write_atomic(path: Path, data: bytes, overwrite: bool = True, resume: bool = False) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
     Args:
         path: The file.
         data: Its content.
         overwrite: Whether an existing file may be replaced; if not, it is left alone and CannotWrite raised.
+        resume: Whether it belongs to a training, which can be gone on with.
     """
-    write_together({path: data}, os.replace if overwrite else _name_new)
+    write_together({path: data}, os.replace if overwrite else _name_new, resume)
 
 
-def write_together(files: Mapping[Path, bytes], name: Callable[[str, Path], None] = os.replace) -> None:
+def write_together(
+    files: Mapping[Path, bytes], name: Callable[[str, Path], None] = os.replace, resume: bool = False
+) -> None:
     """Write several files that belong together: all their contents are on the disk before the first gets its name.
 
     Args:
         files: Contents by path.
         name: Gives a finished file its name.
+        resume: Whether they belong to a training, which can be gone on with.
     """
     path = next(iter(files))
     try:
@@ -93,7 +97,7 @@ def write_together(files: Mapping[Path, bytes], name: Callable[[str, Path], None
             f"{shown(path)} exists; pass ", resume, " to go on with it, or choose another ", out
         ) from None
     except OSError as error:
-        raise cannot_write(path, error) from None
+        raise cannot_write(path, error, resume) from None
 
 
 @contextmanager

@@ -262,7 +262,7 @@ class LogWriter:
         Args:
             header: The first row.
         """
-        write_atomic(self.path, _encode(header), overwrite=False)
+        write_atomic(self.path, _encode(header), overwrite=False, resume=True)
 
     def append(self, row: EpochRow | ProbeRow | EndRow) -> None:
         """Add one row; a non-finite value becomes null and is named in the row's ``nonfinite``.
@@ -296,7 +296,7 @@ class LogWriter:
         """
         log = RunLog.read(self.path, follow=False)
         keep = [row for row in log.rows() if not isinstance(row, EndRow) and getattr(row, "epoch", -1) <= epoch]
-        write_atomic(self.path, b"".join(_encode(row) for row in keep))
+        write_atomic(self.path, b"".join(_encode(row) for row in keep), resume=True)
         return tuple(row for row in keep if isinstance(row, EpochRow))
 
 

@@ -33,7 +33,7 @@ from creditscope.records.method import (
 )
 
 # No model, data set or training that anybody describes goes beyond these: a forged log costs no more than a real one.
-MAX_NAME, MAX_DEPTH, MAX_WIDTH, MAX_EPOCHS, MAX_COUNT = 200, 10_000, 2**20, 10**6, 2**53
+MAX_NAME, MAX_DEPTH, MAX_WIDTH, MAX_EPOCHS, MAX_COUNT = 200, 1000, 2**20, 10**6, 2**53
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 # Classes are called unequal when their counts differ by more than this factor.
@@ -62,7 +62,7 @@ class DataSpec(Frozen):
     name: str = Field(max_length=MAX_NAME)
     hash_train: str | None = None
     hash_test: str | None = None
-    shape: tuple[Count, ...] | None = Field(default=None, max_length=16)
+    shape: tuple[Count, ...] | None = Field(default=None, max_length=64)
     n_train: int | None = Field(default=None, gt=0, le=MAX_COUNT)
     n_test: int | None = Field(default=None, gt=0, le=MAX_COUNT)
     class_counts: tuple[Count, ...] | None = Field(default=None, max_length=2**16)

@@ -28,6 +28,7 @@ from creditscope.records.load import Loaded
 from creditscope.records.log import RunLog
 from creditscope.records.provenance import version
 from creditscope.records.spec import RunSpec
+from creditscope.records.table import visible
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
 from creditscope.report.many import left_out, most_telling
@@ -214,6 +215,7 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("creditscope.report"),
         autoescape=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
