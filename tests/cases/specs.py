@@ -110,8 +110,7 @@ def rows_of(model: type[BaseModel], numbers: st.SearchStrategy[float] = finite) 
     for name, field in model.model_fields.items():
         if name in ("kind", "schema_version"):
             continue
-        bounds = {type(m): vars(m) for m in field.metadata if isinstance(m, (annotated_types.Le, annotated_types.Gt))}
-        most = bounds.get(annotated_types.Le, {}).get("le")
+        most = next((m.le for m in field.metadata if isinstance(m, annotated_types.Le)), None)
         if most == 1:
             fields[name] = st.none() | st.floats(0, 1)
         elif most is not None:

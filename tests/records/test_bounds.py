@@ -116,10 +116,7 @@ def largest(tmp_path_factory):
     """Logs at the very edge of what is read, more than fit together."""
     folder = tmp_path_factory.mktemp("largest")
     for number in range(6):
-        if number % 2:
-            rows = many_rows(20, MAX_VALUES // 20 - 10)
-        else:
-            rows = many_probes(MAX_KEYS // 2 - 200)
+        rows = many_rows(20, MAX_VALUES // 20 - 10) if number % 2 else many_probes(MAX_KEYS // 2 - 200)
         write_gz(folder / f"{number}.jsonl.gz", header(seed=number), rows)
     return folder
 

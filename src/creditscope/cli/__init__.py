@@ -44,7 +44,7 @@ def main() -> None:
     # A cluster ends a job with SIGTERM, a closed terminal with SIGHUP: as on Ctrl-C, training leaves a checkpoint.
     stop_once(signal.SIGTERM, signal.SIGHUP)
     # Whoever closed an output wants nothing there.
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         app()
     except CreditscopeError as error:

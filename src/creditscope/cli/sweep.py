@@ -49,9 +49,9 @@ def sweep(
     --fleet-size 64 --out runs`.
     """
     from creditscope.cli.display import TrainDisplay, plan_text, summary_text
-    from creditscope.engine.memory import fleet_bytes
     from creditscope.errors import BadInput
     from creditscope.execution.context import pick_device
+    from creditscope.execution.plan import known_bytes
     from creditscope.execution.ray_cluster import RaySettings
     from creditscope.execution.sweep import sweep as train_sweep
     from creditscope.execution.sweep import sweep_runs, sweep_seconds
@@ -64,7 +64,7 @@ def sweep(
     given = given_rules(rules or ())
 
     def show(plan: "Plan") -> None:
-        largest = max((fleet_bytes(job.specs, where.type, given) for job in plan.jobs), default=0)
+        largest = max((known_bytes(job.specs, where.type, given) or 0 for job in plan.jobs), default=0)
         done = f"{len(plan.done)} of {len(plan.runs)} runs are done already; " if plan.done else ""
         say(plan_text([job.specs for job in plan.jobs]))
         say(f"{done}the largest fleet takes about {largest / 2**20:.0f} MiB")

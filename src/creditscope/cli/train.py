@@ -119,9 +119,8 @@ def train(
     )
     if dry_run:
         limits = local_limits(pick_device(device), None, given)
-        say(
-            f"{plan_text([part for fleet in pack(specs) for part in limits.cut(fleet)])}; nothing was trained (--dry-run)"
-        )
+        fleets = [part for fleet in pack(specs) for part in limits.cut(fleet)]
+        say(f"{plan_text(fleets)}; nothing was trained (--dry-run)")
         return
     display = TrainDisplay()
     judge = display.watch(monitor, protocol_of("standard", checks=check)) if monitor is not None else None

@@ -60,9 +60,7 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | N
         rules: Rules from outside, by name.
     """
     depth = fleet[0].depth or 0
-    if (
-        depth > 4 * _BLOCKS
-    ):  # each block more takes as much as the one before: two shallow nets tell what a deep one takes
+    if depth > 4 * _BLOCKS:  # each block more takes as much as the one before
         rest = depth % _BLOCKS
         low, high = (fleet_bytes(_as_deep(fleet, rest + times * _BLOCKS), device, rules) for times in (1, 2))
         return high + (high - low) * ((depth - rest) // _BLOCKS - 2)

@@ -13,10 +13,10 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from creditscope.engine.checkpoint import checkpoint_path, reached
-from creditscope.engine.memory import fleet_bytes, split
+from creditscope.engine.memory import fleet_bytes, least_bytes, split
 from creditscope.errors import BadFile, BadInput, CannotWrite, argument
 from creditscope.execution.folder import existing_logs, missing_spec, own_log
-from creditscope.execution.job import FleetJob
+from creditscope.execution.job import FleetJob, is_out_of_memory
 from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.records.files import open_regular
@@ -149,16 +149,17 @@ class Limits:
 
     def cut(self, fleet: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """A fleet in as few parts as fit; refused where a run alone takes more than the device has."""
-        if (
-            self.all_bytes is not None
-            and (alone := known_bytes(fleet[:1], self.device, self.rules) or 0) > self.all_bytes
-        ):
-            what = f"{fleet[0].run_id} alone takes about {alone / 2**30:,.0f} GiB"
-            raise BadInput(
-                f"{what}, and this {self.device} has {self.all_bytes / 2**30:.0f}; lower width, depth or batch"
-            )
+        if self.all_bytes is not None and fleet[0].model in MODELS.names():
+            self._refuse(fleet[0], least_bytes(fleet[0]))  # what is far too large is not even forecast
+            self._refuse(fleet[0], known_bytes(fleet[:1], self.device, self.rules) or 0)
         known = self.bytes is not None and known_bytes(fleet, self.device, self.rules) is not None
         return split(fleet, self.bytes if known else None, self.runs, self.device, self.rules)
+
+    def _refuse(self, spec: RunSpec, takes: int) -> None:
+        if self.all_bytes is not None and takes > self.all_bytes:
+            what = f"{spec.run_id} alone takes about {takes / 2**30:,.1f} GiB"
+            has = f"this {self.device} has {self.all_bytes / 2**30:.1f}"
+            raise BadInput(f"{what}, and {has}; lower its width, depth or batch")
 
     def order(self, fleets: list[list[RunSpec]]) -> list[list[RunSpec]]:
         """The largest first: it takes longest."""
@@ -283,6 +284,10 @@ def known_bytes(fleet: Sequence[RunSpec], device: str, rules: Given) -> int | No
         return fleet_bytes(fleet, device, rules)
     except (AssertionError, TypeError, ValueError):  # it cannot be built, and whoever builds it says why
         return None
+    except RuntimeError as error:
+        if is_out_of_memory(error):  # not even its shapes can be asked for here
+            return sum(map(least_bytes, fleet))
+        raise
 
 
 def _company(folder: Path, log: RunLog, known: dict[str, RunSpec], logs: dict[str, RunLog]) -> tuple[RunSpec, ...]:

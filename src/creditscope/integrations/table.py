@@ -84,7 +84,7 @@ class TableSink(ABC):
         self._tables: dict[str, EpochTable] = {}
 
     def on_row(self, header: HeaderRow, row: Row) -> None:
-        """Bring the run's file up to date with this row: where it can grow by a line it does, else it is written anew."""
+        """Bring the run's file up to date: where it can grow by a line it does, else it is written anew."""
         run = header.spec.run_id
         path = self._folder / f"{run}.{self.kind}"
         if run not in self._tables:
