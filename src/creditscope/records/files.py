@@ -89,6 +89,8 @@ def write_together(
             parts = []
             for path, data in files.items():
                 parts.append((stack.enter_context(_part(path, data)), path))
+            if len(parts) > 1:  # whoever is killed here leaves one of them missing, never two of different calls
+                parts[-1][1].unlink(missing_ok=True)
             for temporary, path in parts:
                 name(temporary, path)
     except FileExistsError:
