@@ -286,7 +286,7 @@ class FleetLoop:
 
     def _finish(self, reached: Reached) -> None:
         """Write the end rows of the runs that end at this epoch."""
-        labels = self.fleet.data.y_test.cpu().numpy() if self._endings else None
+        labels = self.fleet.data.y_test
         for run, (status, reason) in self._endings.items():
             self._write(
                 run,
@@ -296,7 +296,9 @@ class FleetLoop:
                     reason=reason,
                     test_accuracy=reached.scores.accuracy[run].item(),
                     time_total=time.monotonic() - self.began,
-                    **image_fields(reached.scores.correct[run].cpu().numpy(), labels, self.fleet.data.spec.unequal),
+                    **image_fields(
+                        reached.scores.correct[run].cpu().numpy(), labels.cpu().numpy(), self.fleet.data.spec.unequal
+                    ),
                 ),
             )
             self.active.discard(run)
