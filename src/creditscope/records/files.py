@@ -94,10 +94,8 @@ def write_together(
             for temporary, path in parts:
                 name(temporary, path)
     except FileExistsError:
-        resume, out = argument("resume", True), argument("out")
-        raise CannotWrite(
-            f"{shown(path)} exists; pass ", resume, " to go on with it, or choose another ", out
-        ) from None
+        go_on, out = argument("resume", True), argument("out")
+        raise CannotWrite(f"{shown(path)} exists; pass ", go_on, " to go on with it, or choose another ", out) from None
     except OSError as error:
         raise cannot_write(path, error, resume) from None
 
