@@ -218,7 +218,7 @@ def test_compiled_and_under_autocast_it_is_measured_as_written(case):
         log = run_of(cs.audit_model(compiled, loader=data, **FAST))
     assert log.epochs[0].hidden == plain.hidden
     assert log.epochs[0].reference == plain.reference
-    assert any("autocast was on" in note for note in log.problems)
+    assert any("autocast bfloat16 was on" in note for note in log.problems)
 
 
 def test_a_bfloat16_model_shows_its_rounding(case):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vjp
 from torch.utils.hooks import RemovableHandle
 
 from creditscope.blocks.penalty import penalised, penalised_sum
@@ -68,8 +68,10 @@ class Blocks:
             where: Submodule names, modules, a ModuleList, a predicate on (name, module), or None to take the
                 longest list of like submodules.
         """
-        named = dict(model.named_modules())
-        names = _find(model) if where is None else _names(where, named)
+        named = dict(model.named_modules(remove_duplicate=False))
+        # One name a module, also where it is registered under several: the one its parameters have.
+        own = {id(module): name for name, module in model.named_modules()}
+        names = [own[id(named[name])] for name in (_find(model) if where is None else _names(where, named))]
         if not names:
             raise BadInput("the partition has no blocks: wanted at least one submodule; name them with blocks=[...]")
         if len(set(names)) != len(names):
@@ -87,7 +89,7 @@ class Blocks:
         """
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         params = {name: p.detach() for name, p in self.model.named_parameters()}
-        zeroed = {name: p if self._block_of(name) is None else torch.zeros_like(p) for name, p in params.items()}
+        zeroed = {name: p if self.block_of(name) is None else torch.zeros_like(p) for name, p in params.items()}
         unknown = replace(self, skips=None)
         with torch.no_grad():
             states = unknown.forward({**params, **buffers}, x).states
@@ -132,7 +134,7 @@ class Blocks:
             if replace is not None and level in replace:
                 h = replace[level]
             if detach:
-                h = h.detach()
+                h = self.cut(h)
             if taps is not None and level in taps:
                 h = h + taps[level]
             return h
@@ -200,26 +202,58 @@ class Blocks:
         Args:
             x: A few inputs, to run the model once.
         """
-        params = {name: p.detach().requires_grad_() for name, p in self.model.named_parameters()}
+        params = dict(self.model.named_parameters())
         buffers = dict(self.model.named_buffers())
-        with torch.enable_grad():
-            first = self.forward({**params, **buffers}, x).states[0]
-        reached = (
-            torch.autograd.grad(first.sum(), list(params.values()), allow_unused=True)
-            if first.requires_grad
-            else [None] * len(params)
-        )
+        reached = self.reached(lambda live: self.forward({**live, **buffers}, x).states[0], params)
         parts: dict[str, str | int] = {}
-        for name, grad in zip(params, reached, strict=True):
-            block = self._block_of(name)
-            parts[name] = block if block is not None else "readout" if grad is None else "embedding"
+        for name in params:
+            block = self.block_of(name)
+            parts[name] = block if block is not None else "embedding" if name in reached else "readout"
         return parts
 
-    def _block_of(self, parameter: str) -> int | None:
+    def block_of(self, parameter: str) -> int | None:
+        """Which block a parameter belongs to; None for one outside of them.
+
+        Args:
+            parameter: Its name.
+        """
         for index, name in enumerate(self.names):
             if parameter.startswith(f"{name}."):
                 return index
         return None
+
+    def cut(self, h: Tensor) -> Tensor:
+        """A state as it goes on where gradients stay inside one block.
+
+        Args:
+            h: The state.
+        """
+        return h.detach()
+
+    def vjp(self, function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+        """As ``torch.func.vjp``, for a function that runs the model.
+
+        Args:
+            function: Of the primals.
+            primals: Trees of tensors.
+            has_aux: Whether the function also returns something that is not differentiated.
+        """
+        return vjp(function, *primals, has_aux=has_aux)  # type: ignore[no-any-return, misc]
+
+    def reached(self, function: Callable[[Params], Tensor], params: Params) -> set[str]:
+        """Names of the parameters that a function of them depends on.
+
+        Args:
+            function: Of the parameters; runs the model.
+            params: The parameters.
+        """
+        leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
+        with torch.enable_grad():
+            out = function(leaves)
+        if not out.requires_grad:
+            return set()
+        found = torch.autograd.grad(out, list(leaves.values()), torch.ones_like(out), allow_unused=True)
+        return {name for name, grad in zip(leaves, found, strict=True) if grad is not None}
 
     @contextmanager
     def _boundary_hooks(
@@ -297,7 +331,7 @@ def _with_state(output: Any, h: Tensor, detach: bool) -> Any:
 
 
 def _find(model: nn.Module) -> list[str]:
-    named = dict(model.named_modules())
+    named = dict(model.named_modules(remove_duplicate=False))
     found: dict[tuple[str, type[nn.Module]], list[str]] = {}
     for path, module in named.items():
         if not isinstance(module, _LISTS):
@@ -329,7 +363,8 @@ def _names(where: Any, named: Mapping[str, nn.Module]) -> list[str]:
             f"one block was given; pass a list, e.g. blocks=[{where if isinstance(where, str) else '...'!r}]"
         )
     if callable(where) and not isinstance(where, nn.Module):
-        return [name for name, module in named.items() if name and where(name, module)]
+        first = {id(module): name for name, module in reversed(named.items())}
+        return [name for name, module in named.items() if name == first[id(module)] != "" and where(name, module)]
     paths = {id(module): name for name, module in named.items()}
     names = []
     for item in where:

@@ -76,4 +76,6 @@ def call(model: nn.Module, inputs: Tensor | Mapping[str, Tensor]) -> Any:
         model: The model.
         inputs: One tensor, or several by name.
     """
-    return logits_of(model(**inputs) if isinstance(inputs, Mapping) else model(inputs))
+    # A model may work in place on what it is given.
+    given = {name: t.clone() for name, t in inputs.items()} if isinstance(inputs, Mapping) else inputs.clone()
+    return logits_of(model(**given) if isinstance(given, Mapping) else model(given))

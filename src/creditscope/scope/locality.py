@@ -182,12 +182,17 @@ class _Trial:
 
     def _used(self) -> set[str]:
         """Parameters that the output depends on: fixed feedback that is kept as a parameter is no weight downstream."""
-        params = {name: p.detach().requires_grad_() for name, p in self.blocks.model.named_parameters()}
-        full = {**params, **dict(self.blocks.model.named_buffers())}
-        with torch.enable_grad():
-            logits = self.blocks.forward(full, self.x[:2]).logits
-        reached = torch.autograd.grad(logits.sum(), list(params.values()), allow_unused=True)
-        return {name for name, grad in zip(params, reached, strict=True) if grad is not None}
+        params = dict(self.blocks.model.named_parameters())
+        buffers = dict(self.blocks.model.named_buffers())
+        reached = self.blocks.reached(lambda live: self.blocks.forward({**buffers, **live}, self.x[:2]).logits, params)
+        with torch.no_grad():
+            output = call(self.blocks.model, self.inputs)
+            # Past a step function there is no gradient: what is used shows when it is changed.
+            for name in [name for name in params if name not in reached]:
+                with self._changed([name], -1):
+                    if not torch.equal(call(self.blocks.model, self.inputs), output):
+                        reached.add(name)
+        return reached
 
     def _updates(self) -> dict[str, Tensor]:
         model = self.blocks.model

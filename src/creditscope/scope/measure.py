@@ -9,7 +9,7 @@ from torch import Tensor
 
 from creditscope.blocks import Batch, Params, Snapshot
 from creditscope.errors import BadInput, NotMeasured
-from creditscope.probes.expensive import measure_expensive
+from creditscope.probes.expensive import expensive_probes, measure_probes
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.guards import samples_are_independent
@@ -20,6 +20,7 @@ from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpe
 from creditscope.records.images import image_fields
 from creditscope.records.provenance import OFF, now, provenance
 from creditscope.scope.credit import BackwardCredit
+from creditscope.scope.guard import current
 from creditscope.scope.growth import per_element, sums_before_normalisers
 from creditscope.scope.probe_data import PROBE_BATCH
 from creditscope.scope.recipe import Recipe, recipe_fields
@@ -142,7 +143,7 @@ def expensive_row(subject: Subject, snapshot: Snapshot, redraws: int, directions
         directions: M of ρ.
         keep_draws: Whether null values go into the row.
     """
-    row = measure_expensive(snapshot, redraws, directions, keep_draws)
+    row = measure_probes(snapshot, expensive_probes(redraws, directions, keep_draws))
     if snapshot.grads is not None and subject.backward is None and not _order_is_free(subject, snapshot):
         reasons = row.not_measured | {"gradient_cosine": ORDER_MATTERS}
         row = row.model_copy(update={"gradient_cosine": None, "not_measured": reasons})
@@ -247,11 +248,11 @@ def _order_is_free(subject: Subject, snapshot: Snapshot) -> bool:
     """Whether the backward pass writes the same for the same samples in reverse, as the gradient of a mean does."""
     assert snapshot.train is not None
     turned = Batch(*(part.flip(0) for part in snapshot.train))
-    with torch.random.fork_rng([]):
-        parts = []
-        for batch in (snapshot.train, turned):
-            torch.default_generator.manual_seed(0)
-            parts.append(subject.own_gradients(batch) or {})
+    parts = []
+    for batch in (snapshot.train, turned):
+        if (guard := current()) is not None:
+            guard.begin_again()
+        parts.append(subject.own_gradients(batch) or {})
     one, two = parts
     if not any(bool(grad.any()) for grad in one.values()):
         return True

@@ -14,7 +14,7 @@ class LastStep:
 
     def __init__(self, blocks: Blocks) -> None:
         named = list(blocks.model.named_parameters())
-        self._names = [n for n, _ in named if any(n.startswith(f"{block}.") for block in blocks.names)]
+        self._names = [n for n, _ in named if blocks.block_of(n) is not None]
         self._model: nn.Module = blocks.model
         self._decay = 0.0
         self._kept: list[dict[str, Tensor]] = []

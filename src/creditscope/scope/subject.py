@@ -141,8 +141,8 @@ class Subject:
         trainable = self._trainable(named)
         flags = {name: p.requires_grad for name, p in named.items() if p.ndim > 1}
         blocks = [
-            [n for n, trains in flags.items() if n.startswith(f"{block}.") and trains in (True, any_trains)]
-            for block, any_trains in zip(self.names, trainable, strict=True)
+            [n for n, trains in flags.items() if self.task.blocks.block_of(n) == at and trains in (True, any_trains)]
+            for at, any_trains in enumerate(trainable)
         ]
         names = [name for block in blocks for name in block]
         with torch.no_grad():
@@ -161,9 +161,8 @@ class Subject:
         return self._trainable(dict(self.model.named_parameters()))
 
     def _trainable(self, named: Params) -> list[bool]:
-        return [
-            any(p.requires_grad for name, p in named.items() if name.startswith(f"{block}.")) for block in self.names
-        ]
+        trains = {self.task.blocks.block_of(name) for name, p in named.items() if p.requires_grad}
+        return [at in trains for at in range(self.task.blocks.depth)]
 
     @property
     def train_last(self) -> TrainLast | None:
@@ -243,7 +242,7 @@ class Subject:
         with spared_gradients(self.model):
             run_backward(self.model, self.task.loss, self.partition.inputs(train.x), train.y, self.backward)
             grads = {name: p.grad.detach().clone() for name, p in self.model.named_parameters() if p.grad is not None}
-        inside = [name for name in grads if any(name.startswith(f"{block}.") for block in self.names)]
+        inside = [name for name in grads if self.task.blocks.block_of(name) is not None]
         if not inside and any(self.trainable):
             raise BadInput(
                 "no gradient: the backward pass wrote no .grad of any block's parameter; "
