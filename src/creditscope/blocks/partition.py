@@ -184,10 +184,10 @@ class Blocks:
 
         def gone(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
             h = _stream(module, args) if adds else torch.zeros_like(state_of(output))
-            return _with_state(output, h, detach=False)
+            return with_state(output, h, detach=False)
 
         def silent(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
-            return _with_state(output, torch.zeros_like(state_of(output)), detach=False)
+            return with_state(output, torch.zeros_like(state_of(output)), detach=False)
 
         with hooks() as handles:
             where, hook = (inner, silent) if isinstance(inner, nn.Module) else (module, gone)
@@ -274,7 +274,7 @@ class Blocks:
                     branches[level] = h - before if adds else h
                     if penalty is not None:
                         h = penalised_sum(h, before, penalty) if adds else penalised(h, penalty)
-                return _with_state(output, boundary(level + 1, h), detach)
+                return with_state(output, boundary(level + 1, h), detach)
 
             return hook
 
@@ -283,7 +283,7 @@ class Blocks:
                 branches[level] = state_of(output)
                 if penalty is None:
                     return None
-                return _with_state(output, penalised(branches[level], penalty), detach=False)
+                return with_state(output, penalised(branches[level], penalty), detach=False)
 
             return hook
 
@@ -323,7 +323,14 @@ def state_of(output: Any) -> Tensor:
     return first
 
 
-def _with_state(output: Any, h: Tensor, detach: bool) -> Any:
+def with_state(output: Any, h: Tensor, detach: bool) -> Any:
+    """A block's output with another state in it.
+
+    Args:
+        output: What the block put out.
+        h: In the place of its state.
+        detach: Whether the rest of it carries no gradient.
+    """
     if not isinstance(output, tuple):
         return h
     # The other outputs of a block would carry gradients past a detach.

@@ -119,7 +119,9 @@ class Task(NamedTuple):
             batch: The batch.
         """
         depth = self.blocks.depth
-        return input_gradient(lambda h: self.loss(self.tail(params, depth, h, batch.x), batch.y), top.detach(), self.blocks)
+        return input_gradient(
+            lambda h: self.loss(self.tail(params, depth, h, batch.x), batch.y), top.detach(), self.blocks
+        )
 
 
 def input_gradient(function: Callable[[Tensor], Tensor], value: Tensor, blocks: Blocks) -> Tensor:

@@ -13,6 +13,7 @@ from creditscope.errors import BadInput
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, RunLog
+from creditscope.scope.bounds import Bounds, Probes, Progress
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.measure import (
     accuracy_fields,
@@ -25,7 +26,7 @@ from creditscope.scope.measure import (
 )
 from creditscope.scope.probe_data import Loader
 from creditscope.scope.recipe import Recipe
-from creditscope.scope.restore import plain_model, restoring
+from creditscope.scope.restore import cached_tensors, plain_model, restoring
 from creditscope.scope.subject import LossOf, Subject, initial
 
 # A model that is passed is a trained model; how long it trained is not known unless the recipe says so.
@@ -48,6 +49,10 @@ def audit_model(
     protocol: str | Protocol = "standard",
     redraws: int = 999,
     directions: int = 32,
+    probes: Probes = "standard",
+    memory: float | str | None = None,
+    budget: float | str | None = None,
+    progress: Progress | None = None,
 ) -> Audit:
     """Measure a trained model at every block and judge it. Nothing of the model is changed.
 
@@ -72,8 +77,17 @@ def audit_model(
         protocol: ``standard``, ``published``, or a ``Protocol``.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
+        probes: ``quick``, ``standard``, ``full`` (with ρ, and on all samples), or names of probes.
+        memory: What measuring may take beside the model: bytes, or "8 GiB"; None: what is free. Work is split to it,
+            and samples are left out where it cannot be split, which is said.
+        budget: Seconds, or "25x": times one forward and backward pass over the same samples; None: no bound. Fewer
+            samples are measured where it would take longer, which is said.
+        progress: Called with what is measured and the share done; None: a bar on a terminal.
     """
-    log = model_log(model, loader, blocks, loss_fn, credit, backward, init, recipe, name, seed, redraws, directions)
+    bounds = Bounds(memory, budget, probes, progress)
+    log = model_log(
+        model, loader, blocks, loss_fn, credit, backward, init, recipe, name, seed, redraws, directions, bounds
+    )
     if log.spec.is_baseline:
         raise BadInput("every block of the model is frozen: wanted a trained model; pass this one as baseline=...")
     if not isinstance(baseline, nn.Module):
@@ -81,7 +95,20 @@ def audit_model(
     _require_twin(plain_model(model), plain_model(baseline), log.header.blocks or [], init)
     # The twin is judged by its accuracy alone: its own credit is never asked for.
     twin = model_log(
-        baseline, loader, log.header.blocks, loss_fn, None, None, None, recipe, name, seed, 0, 0, expensive=False
+        baseline,
+        loader,
+        log.header.blocks,
+        loss_fn,
+        None,
+        None,
+        None,
+        recipe,
+        name,
+        seed,
+        0,
+        0,
+        bounds,
+        expensive=False,
     )
     frozen = twin.spec.model_copy(update={"train_last": 0, "model": log.spec.model, "injection": None})
     twin = replace(twin, name=f"{log.name} (frozen twin)", header=twin.header.model_copy(update={"spec": frozen}))
@@ -101,6 +128,7 @@ def model_log(
     seed: int,
     redraws: int,
     directions: int,
+    bounds: Bounds,
     expensive: bool = True,
 ) -> RunLog:
     """The log of one observation of a model: one epoch row, one probe row, one end row.
@@ -118,27 +146,32 @@ def model_log(
         seed: Likewise.
         redraws: Likewise.
         directions: Likewise.
+        bounds: How much of it.
         expensive: Whether the expensive set is measured.
     """
     inner = plain_model(model)
     with restoring(inner) as off:
-        subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed)
+        subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed, bounds)
         start = initial(subject, init)
+        planned = subject.planned(bounds, redraws, directions, keep_draws=True)
+        subject = subject.on_first(planned.n)
+        bounds.say(f"measuring (about {planned.seconds:.3g} s)", 0.0)
         header = header_of(subject, name, redraws, directions, recipe, off)
         epoch = header.spec.epochs or TRAINED
         snapshot = subject.snapshot(start, epoch, expensive=expensive)
         observed = observe_model(subject, snapshot)
         if expensive:
             require_true_reference(snapshot, observed)
-        correct = subject.correct(snapshot)
-        accuracy = accuracy_fields(subject, correct)
-        loss = float(snapshot.observation.loss.double().mean())
-        row = epoch_row(subject, observed, start, epoch, test_loss=loss, **accuracy)
-        probes = (expensive_row(subject, snapshot, redraws, directions, keep_draws=True),) if expensive else ()
+        correct = subject.correct(observed.logits)
+        row = epoch_row(subject, observed, start, epoch, **accuracy_fields(subject, correct))
+        bounds.say("the expensive set", 0.5)
+        probes = (expensive_row(subject, snapshot, planned, keep_draws=True),) if expensive else ()
+        bounds.say("measured", 1.0)
     end = EndRow(status="finished", epoch=epoch, test_accuracy=row.test_accuracy, **correct_fields(subject, correct))
-    bypassed = [why for row in probes for part, why in row.not_measured.items() if part == "rho" and "by-passes" in why]
+    bypassed = {why for row in probes for why in row.not_measured.values() if "by-passes" in why}
     notes = [
         *observed.notes,
+        *planned.notes,
         *bypassed,
         *([f"{off} was on; measured with it off, in the parameters' dtype"] if "autocast" in off else []),
     ]
@@ -152,8 +185,11 @@ def frozen_copy(model: nn.Module, blocks: Where = None) -> nn.Module:
         model: The model at initialisation.
         blocks: Where its blocks are, as in ``audit_model``.
     """
-    twin = copy.deepcopy(plain_model(model))
-    partition = Blocks.of(twin, list(Blocks.of(plain_model(model), blocks).names))
+    inner = plain_model(model)
+    # A tensor that is kept from the last forward pass has a history, which cannot be copied.
+    cached = [t for t in cached_tensors(inner) if not t.is_leaf]
+    twin = copy.deepcopy(inner, {id(t): t.detach().clone() for t in cached})
+    partition = Blocks.of(twin, list(Blocks.of(inner, blocks).names))
     for module in partition.modules:
         module.requires_grad_(False)
     return twin

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.blocks import Batch, Blocks, CreditRule, LossFn, Params, RuleState, Step, Task
-from creditscope.blocks.partition import hooks, state_of
+from creditscope.blocks.partition import hooks, state_of, with_state
 from creditscope.errors import BadInput, NotMeasured, did_you_mean
 from creditscope.rules.build import rule_named
 from creditscope.scope.inputs import call
@@ -97,6 +97,7 @@ class BackwardCredit:
         feedback: Names of the feedback tensors, whose entries are shuffled for the null; none: no null.
         redraws: K of that null.
         held: Context in which the feedback that the backward pass uses stands in those tensors; None: it always does.
+        unread: States whose signal is not what the block trains on: it substitutes another inside.
     """
 
     model: nn.Module
@@ -104,15 +105,31 @@ class BackwardCredit:
     feedback: tuple[str, ...] = ()
     redraws: int = 999
     held: Callable[[nn.Module], AbstractContextManager[None]] | None = None
+    unread: tuple[int, ...] = ()
 
     def deliver(self, task: Task, params: Params, batch: Batch) -> Sequence[Tensor | None]:
         """One forward and one backward pass of the model itself."""
-        own, asked = next(self.model.parameters()), next(iter(params.values()))
+        asked = next(iter(params.values()))
+        signals, _ = self.read(task, batch)
+        return [None if c is None or level in self.unread else c.to(asked.dtype) for level, c in enumerate(signals)]
+
+    def read(
+        self, task: Task, batch: Batch, instead: Callable[[int, Tensor], Tensor] | None = None
+    ) -> tuple[list[Tensor | None], dict[str, Tensor]]:
+        """What arrives at each state in one pass, and what the same pass writes into ``.grad``.
+
+        Args:
+            task: The partitioned model.
+            batch: The samples.
+            instead: What goes on into the block in the place of what arrived at (state, gradient); None: the same.
+        """
+        own = next(self.model.parameters())
         x = batch.x.to(own.dtype) if batch.x.is_floating_point() else batch.x
         inputs = task.blocks.inputs(x) if isinstance(task.blocks, TrueBlocks) else x
         with spared_gradients(self.model), self.holding():
-            signals = delivered_in_backward(task.blocks, task.loss, inputs, batch.y, self.backward)
-        return [None if c is None else c.to(asked.dtype) for c in signals]
+            signals = delivered_in_backward(task.blocks, task.loss, inputs, batch.y, self.backward, instead)
+            written = {n: p.grad.detach().clone() for n, p in self.model.named_parameters() if p.grad is not None}
+        return signals, written
 
     def holding(self) -> AbstractContextManager[None]:
         """The context ``held``, or none."""
@@ -143,9 +160,17 @@ def backward_credit(
 
 
 def delivered_in_backward(
-    blocks: Blocks, loss: LossFn, x: Inputs, y: Tensor, backward: Backward | None
+    blocks: Blocks,
+    loss: LossFn,
+    x: Inputs,
+    y: Tensor,
+    backward: Backward | None,
+    instead: Callable[[int, Tensor], Tensor] | None = None,
 ) -> list[Tensor | None]:
     """Run a model's own backward and read the gradient that arrives at each state; None where none does.
+
+    Each state goes on as a view of itself: a hook that the next block sets on what it is given has then done its work
+    before the gradient is read.
 
     Args:
         blocks: The partitioned model.
@@ -153,21 +178,30 @@ def delivered_in_backward(
         x: Inputs.
         y: Targets.
         backward: The user's own pass; it is taken to use a mean loss.
+        instead: What goes on into the block in the place of what arrived at (state, gradient); None: the same.
     """
     arrived: dict[int, Tensor] = {}
 
-    def read(level: int, h: Tensor) -> None:
-        def keep(grad: Tensor) -> None:
+    def read(level: int, h: Tensor) -> Tensor:
+        def keep(grad: Tensor) -> Tensor | None:
             arrived[level] = arrived[level] + grad if level in arrived else grad
+            return None if instead is None else instead(level, grad)
 
         if h.requires_grad:
             h.register_hook(keep)  # type: ignore[no-untyped-call]
+        return h.view_as(h)
 
-    def leave(level: int) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda _, __, output: read(level, state_of(output))
+    def leave(level: int) -> Callable[[nn.Module, Any, Any], Any]:
+        def hook(module: nn.Module, _: Any, output: Any) -> Any:
+            handed = read(level, state_of(output))
+            # A backward hook of the old kind sits on the last operation of the module, which would be ours.
+            old = module._backward_hooks and not module._is_full_backward_hook
+            return None if old else with_state(output, handed, detach=False)
 
-    def enter(_: nn.Module, args: tuple[Any, ...]) -> None:
-        read(0, state_of(args))
+        return hook
+
+    def enter(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (read(0, state_of(args)), *args[1:])
 
     with hooks() as handles, torch.enable_grad():
         handles.append(blocks.modules[0].register_forward_pre_hook(enter))

@@ -1,28 +1,30 @@
 """From a subject to rows: the per-epoch set, the expensive set, and what had to be said about them."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from creditscope.blocks import Batch, Params, Snapshot
+from creditscope.blocks import Batch, Params, Snapshot, are_finite, observe
 from creditscope.errors import BadInput, NotMeasured
 from creditscope.probes.expensive import expensive_probes, measure_probes
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.per_epoch import epoch_fields, snapshot_numbers, summarise
+from creditscope.probes.epoch_cosines import observed_credit, samples_of
+from creditscope.probes.per_epoch import EpochNumbers, epoch_fields, joined, sample_numbers, summarise
 from creditscope.probes.probe import float64_copy
 from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
 from creditscope.records.images import image_fields
 from creditscope.records.provenance import OFF, now, provenance
+from creditscope.scope.bounds import Plan, first
 from creditscope.scope.credit import BackwardCredit
 from creditscope.scope.guard import current
 from creditscope.scope.growth import per_element, sums_before_normalisers
-from creditscope.scope.probe_data import PROBE_BATCH
 from creditscope.scope.recipe import Recipe, recipe_fields
 from creditscope.scope.shuffle import shuffled_null
 from creditscope.scope.subject import Subject
@@ -30,6 +32,9 @@ from creditscope.scope.subject import Subject
 # A central difference of relative step ε agrees with the true gradient to ε²; kinks may spoil single samples.
 _STEP = 1e-4
 _AGREES = 0.98
+_SLOPE_SAMPLES = 32
+# States that are moved at once.
+_TOGETHER = 4
 # Rounding in float32 or bfloat16 leaves more than this of a gradient's direction.
 _BACKPROP = 0.99
 _SAME_GRADIENT = 0.95
@@ -37,6 +42,7 @@ ORDER_MATTERS = (
     "loss.backward() writes another gradient when the samples come in another order: the model holds something of an "
     "earlier batch; pass backward=... that gives it this one, or the credit adapter of its library"
 )
+NOT_ASKED = "not asked for: pass probes='full', or its name among probes=[...]"
 UNLIKE_SHAPES = "states differ in shape: growth is taken on the RMS per element"
 
 
@@ -47,10 +53,14 @@ class ModelObservation:
     Args:
         fields: Fields of an epoch row.
         notes: What a reader must know about them.
+        logits: Outputs on the probe samples.
+        finite: Whether every state is.
     """
 
     fields: dict[str, Any]
     notes: tuple[str, ...]
+    logits: Tensor
+    finite: bool
 
 
 def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe: Recipe | None, off: str) -> HeaderRow:
@@ -83,7 +93,7 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
         seed=subject.seed,
         dtype=dtype if dtype in ("float32", "float64", "bfloat16", "float16") else None,  # type: ignore[arg-type]
         injection=subject.rule.injection if subject.rule is not None else None,
-        probe=ProbeSpec(n=len(subject.data.probe.x), batch=PROBE_BATCH, redraws=redraws, directions=directions),
+        probe=ProbeSpec(n=len(subject.data.probe.x), batch=subject.batch, redraws=redraws, directions=directions),
         **recipe_fields(recipe, subject.data.spec),
     )
     # Said even where nothing is: a method that happens to be called bp is not exact by its name.
@@ -112,13 +122,11 @@ def observe_model(subject: Subject, snapshot: Snapshot, independent: bool | None
         independent: Whether its samples are independent, where that was found before; None: found now, at the price
             of several steps.
     """
-    notes = []
+    notes = [*subject.notes]
     if subject.found:
         notes.append(f"blocks found: {', '.join(subject.names)}; name others with blocks=[...]")
-    with torch.no_grad():
-        # A few numbers a sample: on a GPU every operation on them would cost more than here.
-        fields = epoch_fields(summarise(snapshot_numbers(snapshot).cpu()), snapshot.exact)
-    _refuse_zero_credit(snapshot)
+    numbers, logits, loss, finite = _by_batch(snapshot)
+    fields = epoch_fields(summarise(numbers), snapshot.exact) | {"test_loss": float(loss.double().mean())}
     hidden = fields["hidden"].median
     for block, size in (sums_before_normalisers(snapshot) if subject.normalised else {}).items():
         fields["growth"][block] = size / hidden[block] if hidden[block] else None
@@ -130,20 +138,30 @@ def observe_model(subject: Subject, snapshot: Snapshot, independent: bool | None
         for name in ("reference", "gain", "cosine", "cosine_published", "gamma"):
             fields.pop(name, None)
         notes.append("samples are not independent even in eval mode: no gradient is taken per sample")
-    return ModelObservation(fields, tuple(notes))
+    return ModelObservation(fields, tuple(notes), logits, finite)
 
 
-def expensive_row(subject: Subject, snapshot: Snapshot, redraws: int, directions: int, keep_draws: bool) -> ProbeRow:
+def expensive_row(subject: Subject, snapshot: Snapshot, plan: Plan, keep_draws: bool) -> ProbeRow:
     """The expensive set; for a credit read from a backward pass the null is ours, by shuffling its feedback.
 
     Args:
         subject: The model.
         snapshot: The model now.
-        redraws: K of the nulls.
-        directions: M of ρ.
+        plan: Which probes, on how many samples.
         keep_draws: Whether null values go into the row.
     """
-    row = measure_probes(snapshot, expensive_probes(redraws, directions, keep_draws))
+    snapshot = first(snapshot, plan.few)
+    tails = tuple(probe for probe in plan.probes if "tail" in probe.needs)
+    row = measure_probes(snapshot, [probe for probe in plan.probes if probe not in tails])
+    if tails:
+        on_tails = measure_probes(first(snapshot, plan.tails), tails)
+        measured = {name: getattr(on_tails, name) for probe in tails for name in probe.fields}
+        reasons = row.not_measured | on_tails.not_measured
+        spent = (row.time_probe or 0.0) + (on_tails.time_probe or 0.0)
+        row = row.model_copy(update={**measured, "not_measured": reasons, "time_probe": spent})
+    asked = {name for probe in plan.probes for name in probe.fields}
+    left = [name for probe in expensive_probes() for name in probe.fields if name not in asked]
+    row = row.model_copy(update={"not_measured": dict.fromkeys(left, NOT_ASKED) | row.not_measured})
     if snapshot.grads is not None and subject.backward is None and not _order_is_free(subject, snapshot):
         reasons = row.not_measured | {"gradient_cosine": ORDER_MATTERS}
         row = row.model_copy(update={"gradient_cosine": None, "not_measured": reasons})
@@ -213,35 +231,72 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
     """
     if "reference" not in observed.fields or not all(bool(h.isfinite().all()) for h in snapshot.observation.states):
         return
+    snapshot = first(snapshot, _SLOPE_SAMPLES)
+    _refuse_step_functions(snapshot)
     double = float64_copy(snapshot)
-    batch = double.batches[0]
-    n = len(batch.x)
+    x, y = double.probe
     full = {**double.task.buffers, **double.params}
-
-    def loss(level: int, tap: Tensor) -> Tensor:
-        return double.task.loss(double.task.blocks.forward(full, batch.x, taps={level: tap}).logits, batch.y)
-
+    moves, predicted = {}, {}
     for level, (h, g) in enumerate(zip(double.observation.states, double.observation.references, strict=True)):
-        noise = gaussian(tuple(h[:n].shape), probe_generator(snapshot.seed, snapshot.epoch, f"slope/{level}", h.device))
+        noise = gaussian(tuple(h.shape), probe_generator(snapshot.seed, snapshot.epoch, f"slope/{level}", h.device))
         # Entries that a ReLU left at exactly 0 may meet another one there, and a kink has no slope.
-        noise = noise * (h[:n] != 0)
-        size = torch.linalg.vector_norm(h[:n].flatten(1), dim=1).median().clamp(min=1e-12)
+        noise = noise * (h != 0)
+        size = torch.linalg.vector_norm(h.flatten(1), dim=1).median().clamp(min=1e-12)
         length = torch.linalg.vector_norm(noise.flatten(1), dim=1).clamp(min=1e-12)
-        v = noise * (_STEP * size / length).reshape(-1, *[1] * (h.ndim - 1))
+        moves[level] = noise * (_STEP * size / length).reshape(-1, *[1] * (h.ndim - 1))
+        predicted[level] = (g * moves[level]).flatten(1).sum(1)
+
+    def agreement(levels: Sequence[int]) -> float:
+        """Of the predicted with the seen change, when these states are moved at once, each by as much as matters."""
+        largest = max(float(predicted[level].abs().max()) for level in levels)
+        scale = {level: largest / max(float(predicted[level].abs().max()), 1e-3 * largest, 1e-300) for level in levels}
+        share = {level: s / max(scale.values()) for level, s in scale.items()}
         with torch.no_grad():
-            ahead, behind = loss(level, v), loss(level, -v)
-        seen, predicted = (ahead - behind) / 2, (g[:n] * v).flatten(1).sum(1)
+            ahead, behind = (
+                double.task.loss(
+                    double.task.blocks.forward(
+                        full, x, taps={at: sign * share[at] * moves[at] for at in levels}
+                    ).logits,
+                    y,
+                )
+                for sign in (1, -1)
+            )
+        seen, wanted = (ahead - behind) / 2, torch.stack([share[at] * predicted[at] for at in levels]).sum(0)
         # A difference of two losses that agree to twelve digits is rounding.
         rounding = 1e-12 * float(ahead.abs().max())
-        if max(float(seen.abs().max()), float(predicted.abs().max())) <= rounding:
+        if max(float(seen.abs().max()), float(wanted.abs().max())) <= rounding:
+            return 1.0
+        return float(cosines(seen, wanted)[0])
+
+    for start in range(0, len(moves), _TOGETHER):
+        together = range(start, min(start + _TOGETHER, len(moves)))
+        # One wrong state among several turns the sum less than it turns its own.
+        if agreement(together) >= 1 - (1 - _AGREES) / _TOGETHER**2:
             continue
-        agreement = float(cosines(seen, predicted)[0])
-        if not agreement >= _AGREES:
+        level, worst = min(((at, agreement([at])) for at in together), key=lambda pair: pair[1])
+        if not worst >= _AGREES:
             raise BadInput(
                 f"wanted the true gradient as reference, but at state {level} autograd disagrees with the slope of the "
-                f"loss (cosine {agreement:.3f}): no_grad, .data or a rounding step hides it; "
+                f"loss (cosine {worst:.3f}): no_grad, .data or a rounding step hides it; "
                 "audit a differentiable copy"
             )
+
+
+def _refuse_step_functions(snapshot: Snapshot) -> None:
+    """A true gradient of exactly zero where the model's own backward writes one: a step function with a surrogate."""
+    zero = [level for level, g in enumerate(snapshot.observation.references) if not bool(g.any())]
+    if not zero or snapshot.grads is None:
+        return
+    block_of = snapshot.task.blocks.block_of
+    before = [
+        g for name, g in snapshot.grads.items() if (block_of(name) if block_of(name) is not None else -1) < zero[-1]
+    ]
+    if any(bool(g.any()) for g in before):
+        raise BadInput(
+            f"the true gradient at state {zero[-1]} is zero for every sample, and the backward pass writes another: "
+            "spikes or a rounding step have no slope, and the code puts a surrogate in its place; audit its updates "
+            "with cs.audit_updates(..., reference='surrogate')"
+        )
 
 
 def _order_is_free(subject: Subject, snapshot: Snapshot) -> bool:
@@ -269,12 +324,25 @@ def _require_backprop(subject: Subject, row: ProbeRow) -> None:
             )
 
 
-def _refuse_zero_credit(snapshot: Snapshot) -> None:
-    delivered = snapshot.observation.delivered
-    if delivered is None or any(bool(c.any()) for c in delivered):
-        return
-    if any(bool(g.any()) for g in snapshot.observation.references):
+def _by_batch(snapshot: Snapshot) -> tuple[EpochNumbers, Tensor, Tensor, bool]:
+    """A few numbers a sample, outputs, losses and whether all is finite; no batch's states outlive it."""
+    parts, outputs, losses = [], [], []
+    finite, told, asked = True, snapshot.rule is None, False
+    for batch, few in zip(snapshot.batches, samples_of(snapshot.batches), strict=True):
+        with torch.no_grad():
+            seen = observe(snapshot.task, snapshot.params, snapshot.rule, snapshot.state, batch)
+            own = [g[:few] for g in seen.references]
+            run = (snapshot.task, snapshot.params, snapshot.rule, snapshot.state, batch, snapshot.view)
+            # On a GPU every operation on a few numbers would cost more than here.
+            parts.append(EpochNumbers(sample_numbers(seen, snapshot.view), observed_credit(own, *run)).cpu())
+        outputs.append(seen.logits)
+        losses.append(seen.loss)
+        finite = finite and bool(are_finite(seen.states).all())
+        told = told or seen.delivered is None or any(bool(c.any()) for c in seen.delivered)
+        asked = asked or any(bool(g.any()) for g in seen.references)
+    if asked and not told:
         raise BadInput(
             "wanted a credit signal, got zeros at every state for every sample; check that the adapter reads the run's "
             "own backward, or leave credit out"
         )
+    return joined(parts, -1), torch.cat(outputs), torch.cat(losses), finite

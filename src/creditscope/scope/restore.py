@@ -13,6 +13,9 @@ from creditscope.probes.precision import full_precision, switched_off
 from creditscope.scope.guard import Guard, RandomStates
 
 
+_MEMBERS = ("_parameters", "_buffers", "_modules")
+
+
 def plain_model(model: nn.Module) -> nn.Module:
     """The module itself, out of the wrapper that ``torch.compile`` puts around it; both share their parameters.
 
@@ -32,7 +35,9 @@ def plain_model(model: nn.Module) -> nn.Module:
             f"{compiled[0]} is compiled on its own, and hooks do not reach into it; compile the whole model instead, "
             "or pass the model as it was before torch.compile"
         )
-    scripted = [name or type(inner).__name__ for name, m in inner.named_modules() if isinstance(m, torch.jit.ScriptModule)]
+    scripted = [
+        name or type(inner).__name__ for name, m in inner.named_modules() if isinstance(m, torch.jit.ScriptModule)
+    ]
     if scripted:
         raise BadInput(
             f"{scripted[0]} is a torch.jit module, and hooks do not reach into it; pass the model as it was before "
@@ -89,7 +94,7 @@ def restoring(model: nn.Module) -> Iterator[str]:
     params = [(p, p.data, p.requires_grad) for p in model.parameters()]
     device = device_of(model)
     states = RandomStates(device)
-    guard = Guard([*(data for _, data, _ in params), *model.buffers(), *_cached(modules)])
+    guard = Guard([*(data for _, data, _ in params), *model.buffers(), *cached_tensors(model)])
     off = switched_off(device.type)
     try:
         for module in modules:
@@ -119,9 +124,14 @@ def _refill(container: Any, held: Any) -> None:
     container.extend(held) if isinstance(container, list) else container.update(held)
 
 
-def _cached(modules: list[nn.Module]) -> list[Tensor]:
-    """Tensors that modules keep as plain attributes."""
-    return [t for module in modules for t in tree_flatten(vars(module))[0] if isinstance(t, Tensor)]
+def cached_tensors(model: nn.Module) -> list[Tensor]:
+    """Tensors that the modules of a model keep as plain attributes.
+
+    Args:
+        model: The model.
+    """
+    held = [value for module in model.modules() for name, value in vars(module).items() if name not in _MEMBERS]
+    return [t for t in tree_flatten(held)[0] if isinstance(t, Tensor)]
 
 
 @contextmanager

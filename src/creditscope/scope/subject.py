@@ -12,8 +12,10 @@ from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput
 from creditscope.probes.functional.movement import movements
 from creditscope.probes.probe import by_state, numbers
+from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records.method import TrainLast
 from creditscope.records.rows import Movement
+from creditscope.scope.bounds import Bounds, Plan, Sizes, batch_that_fits, plan, sizes_of
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
 from creditscope.scope.growth import ends_in_normaliser
 from creditscope.scope.inputs import call
@@ -21,9 +23,11 @@ from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
 from creditscope.scope.restore import device_of, spared_gradients
 from creditscope.scope.shuffle import exact_states
+from creditscope.scope.substitution import deaf_blocks, unlike_blocks
 from creditscope.scope.true_backward import TrueBlocks
 
 LossOf = Callable[[Any, Any], Tensor]
+_UNBOUNDED = Bounds()
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,10 @@ class Subject:
         seed: Of the run's probes.
         exact: Per state, whether an adapter's credit is the true gradient by construction.
         normalised: Whether some block ends in a normaliser.
+        notes: What a reader of its numbers must know.
+        batch: Samples at once.
+        sizes: What one sample takes; None: it was not asked.
+        allowed: Bytes that measuring may take beside the model.
     """
 
     task: Task
@@ -49,6 +57,10 @@ class Subject:
     seed: int
     exact: tuple[bool, ...]
     normalised: bool
+    notes: tuple[str, ...] = ()
+    batch: int = PROBE_BATCH
+    sizes: Sizes | None = None
+    allowed: int = 0
 
     @classmethod
     def of(
@@ -60,6 +72,7 @@ class Subject:
         credit: CreditAdapter | None,
         backward: Backward | None,
         seed: int,
+        bounds: Bounds = _UNBOUNDED,
     ) -> "Subject":
         """Partition a model and check everything a user can get wrong; call it inside ``restoring``.
 
@@ -71,6 +84,7 @@ class Subject:
             credit: What the method delivers.
             backward: The user's own backward pass.
             seed: Of the probes.
+            bounds: What the user allows.
         """
         if credit is not None and not isinstance(credit, CreditAdapter):
             raise BadInput(
@@ -84,6 +98,10 @@ class Subject:
         data = gather(loader, device_of(model), dtype)
         partition = replace(partition, table=data.table)
         logits = _steady_logits(partition, data.probe.x)
+        if blocks is None:
+            partition = _without_head(partition, data.probe.x[:2])
+        if any(partition.own_names(at) == [] for at in range(partition.depth)):
+            partition = replace(partition, segments=_segments(partition, data.probe.x[:2]))
         top = int(data.test.y.max()) if loss_fn is None and data.labelled else 0
         if top >= logits.shape[1]:
             raise BadInput(
@@ -93,7 +111,13 @@ class Subject:
         task = Task.of(partition, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
         if isinstance(credit, RuleCredit):
             credit.require_feedback(task)
-        few = Batch(data.probe.x[:PROBE_BATCH], data.probe.y[:PROBE_BATCH])
+        allowed = bounds.bytes(device_of(model))
+        sizes = sizes_of(partition, task.shapes, data.probe.x[:2])
+        at_once = batch_that_fits(sizes, allowed, PROBE_BATCH)
+        few = Batch(data.probe.x[:at_once], data.probe.y[:at_once])
+        notes: tuple[str, ...] = ()
+        if isinstance(credit, BackwardCredit):
+            credit, notes = _verified(task, credit, few)
         shuffles = isinstance(credit, BackwardCredit) and credit.feedback
         return cls(
             task=task,
@@ -105,7 +129,34 @@ class Subject:
             seed=seed,
             exact=exact_states(task, credit, few, seed) if shuffles else (False,) * (partition.depth + 1),  # type: ignore[arg-type]
             normalised=ends_in_normaliser(task, data.probe.x[:2]),
+            notes=notes,
+            batch=at_once,
+            sizes=sizes,
+            allowed=allowed,
         )
+
+    def planned(self, bounds: Bounds, redraws: int, directions: int, keep_draws: bool) -> Plan:
+        """What is measured on how much, by what is allowed; call it inside ``restoring``.
+
+        Args:
+            bounds: What the user allows.
+            redraws: K of the nulls.
+            directions: M of ρ.
+            keep_draws: Whether null values go into the row.
+        """
+        assert self.sizes is not None
+        now = self.snapshot(None, 0, expensive=False)
+        return plan(now, bounds, self.sizes, self.allowed, bounds.chosen(redraws, directions, keep_draws))
+
+    def on_first(self, n: int) -> "Subject":
+        """The same model, measured on its first probe samples.
+
+        Args:
+            n: How many.
+        """
+        if n >= len(self.data.probe.y):
+            return self
+        return replace(self, data=self.data._replace(probe=Batch(self.data.probe.x[:n], self.data.probe.y[:n])))
 
     @property
     def partition(self) -> TrueBlocks:
@@ -167,7 +218,11 @@ class Subject:
     @property
     def train_last(self) -> TrainLast | None:
         """How many of the last blocks train; None where it is no last stretch."""
-        trains = self.trainable
+        # A block without weights is not frozen: there is nothing in it to train.
+        empty = [not self.partition.own_names(at) for at in range(len(self.names))]
+        trains = [t or e for t, e in zip(self.trainable, empty, strict=True)]
+        if not any(p.requires_grad for p in self.model.parameters()):
+            trains = self.trainable
         count = sum(trains)
         if count == len(trains):
             return "all"
@@ -182,9 +237,11 @@ class Subject:
             step: Steps done.
             expensive: Whether the expensive set is asked, which also looks at what the backward pass writes.
         """
-        train = Batch(self.data.probe.x[:PROBE_BATCH], self.data.probe.y[:PROBE_BATCH])
+        train = Batch(self.data.probe.x[: self.batch], self.data.probe.y[: self.batch])
         kept = self.data.test
         half = len(kept.x) // 2
+        if self.sizes is not None:  # the states of both halves are held at once
+            half = min(half, int(0.5 * self.allowed / (16 * self.sizes.states)))
         named = list(self.model.named_parameters())
         fits = self.data.labelled and half >= 2 * self.task.outputs
         return Snapshot(
@@ -194,7 +251,7 @@ class Subject:
             rule=self.rule,
             state=self._state(),
             probe=self.data.probe,
-            batch=PROBE_BATCH,
+            batch=self.batch,
             view=self.view,
             seed=self.seed,
             epoch=epoch,
@@ -203,7 +260,7 @@ class Subject:
             train=train,
             grads=self.own_gradients(train) if expensive else None,
             # Readouts are fitted on one half of what the loader gave and tested on the other.
-            fit=Batch(kept.x[half:], kept.y[half:]) if fits else None,
+            fit=Batch(kept.x[-half:], kept.y[-half:]) if fits else None,
             test=Batch(kept.x[:half], kept.y[:half]) if fits else None,
         )
 
@@ -212,20 +269,18 @@ class Subject:
         """Vectors as they are, everything else flattened."""
         return "flat" if all(len(shape) == 1 for shape in self.task.shapes) else "all"
 
-    def correct(self, snapshot: Snapshot) -> Tensor | None:
+    def correct(self, outputs: Tensor) -> Tensor | None:
         """Per-sample correctness on everything the loader gave; None where the targets are no labels.
 
         Args:
-            snapshot: The model now, whose outputs on the probe samples need not be computed again.
+            outputs: The model's on the probe samples, which need not be computed again.
         """
         if not self.data.labelled or self.task.outputs < 2:
             return None
-        if len(self.data.test.x) == len(self.data.probe.x):
-            return snapshot.observation.logits.argmax(-1) == self.data.test.y
+        if len(self.data.test.x) == len(outputs):
+            return outputs.argmax(-1) == self.data.test.y
         with torch.no_grad():
-            logits = [
-                call(self.model, self.partition.inputs(x)) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)
-            ]
+            logits = [call(self.model, self.partition.inputs(x)) for x in torch.split(self.data.test.x, 2 * self.batch)]
         return torch.cat(logits).argmax(-1) == self.data.test.y
 
     def _state(self) -> RuleState:
@@ -271,6 +326,72 @@ def initial(subject: Subject, init: Mapping[str, Tensor] | None) -> dict[str, Te
             )
         found[name] = clean[name].detach().to(p)
     return found
+
+
+def _verified(task: Task, credit: BackwardCredit, batch: Batch) -> tuple[BackwardCredit, tuple[str, ...]]:
+    """The credit without what is read where no weight trains on it, and what is to be said of that."""
+    signals, written = credit.read(task, batch)
+    names = task.blocks.names
+    if all(c is None for c in signals[1:]):
+        raise BadInput(
+            "no signal arrives at the end of any block in the backward pass: the blocks learn from losses of their "
+            "own, or write .grad by hand; leave credit out, and audit the updates with cs.audit_updates"
+        )
+    odd = unlike_blocks(task, batch, signals, written)
+    carried: list[int] = []
+    if odd:
+        generator = probe_generator(0, 0, "instead", batch.y.device)
+
+        def noise(_: int, grad: Tensor) -> Tensor:
+            return (gaussian(tuple(grad.shape), generator) * grad.double().square().mean().sqrt()).to(grad)
+
+        _, told = credit.read(task, batch, noise)
+        carried = [at for at in odd if at not in deaf_blocks(task, written, told)]
+        odd = tuple(at for at in odd if at not in carried)
+    silent = [names[at] for at in range(len(names)) if signals[at + 1] is None]
+    notes = [
+        *(
+            f"credit is substituted inside block {names[at]}: its weights train on another signal than the one that "
+            "arrives at its end, which is not compared with the gradient; cut where the method puts its signal in, or "
+            "judge the updates"
+            for at in odd
+        ),
+        *(
+            [
+                f"inside block {', '.join(names[at] for at in carried)} credit goes on by another way than the derivative: "
+                "the cosine at its end says what arrives there, its gradient cosine what its weights are told"
+            ]
+            if carried
+            else []
+        ),
+        *([f"no signal arrives at the end of block {', '.join(silent)}"] if silent else []),
+    ]
+    return replace(credit, unread=tuple(at + 1 for at in odd)), tuple(notes)
+
+
+def _without_head(partition: TrueBlocks, x: Tensor) -> TrueBlocks:
+    """Blocks that were found, without an output layer among them: what it puts out are the outputs themselves."""
+    full = {**dict(partition.model.named_parameters()), **dict(partition.model.named_buffers())}
+    with torch.no_grad():
+        seen = partition.forward(full, x)
+    if seen.states[-1].shape != seen.logits.shape or "readout" in partition.parts(x).values():
+        return partition
+    if partition.depth == 1:
+        raise BadInput("found no blocks besides the output layer; name them with blocks=['path.0', 'path.1', ...]")
+    return replace(partition, names=partition.names[:-1], modules=partition.modules[:-1])
+
+
+def _segments(partition: TrueBlocks, x: Tensor) -> dict[str, int]:
+    """Weights outside all blocks, by the block whose output is the first state that depends on them."""
+    params, buffers = dict(partition.model.named_parameters()), dict(partition.model.named_buffers())
+    outside = {name: p for name, p in params.items() if partition.block_of(name) is None}
+    found: dict[str, int] = {}
+    for level in range(partition.depth + 1):
+        left = {name: p for name, p in outside.items() if name not in found}
+        full = {**buffers, **params}
+        reached = partition.reached(lambda live: partition.forward({**full, **live}, x).states[level], left)  # noqa: B023
+        found |= dict.fromkeys(reached, level - 1)
+    return {name: block for name, block in found.items() if block >= 0}
 
 
 def _plain_names(blocks: Where) -> Where:

@@ -32,10 +32,14 @@ _tape: ContextVar["Shadows | None"] = ContextVar("tape", default=None)
 
 
 class Shadows(TorchDispatchMode):
-    """Every operation of this thread is done on shadows, which are recorded whatever the code says of its backward."""
+    """Every operation of this thread is done on shadows, which are recorded whatever the code says of its backward.
+
+    ``bytes`` says how much new memory the operations asked for.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.bytes = 0
         self._shadows = WeakTensorKeyDictionary()
 
     def stand_for(self, tensor: Tensor, shadow: Tensor) -> Tensor:
@@ -66,13 +70,23 @@ class Shadows(TorchDispatchMode):
     ) -> Any:
         given = (args, kwargs or {})
         own_args, own_kwargs = tree_map_only(Tensor, self.of, given)
-        with enable_reentrant_dispatch(), _others(), _nothing_packed(), torch.inference_mode(False), torch.enable_grad():
+        with (
+            enable_reentrant_dispatch(),
+            _others(),
+            _nothing_packed(),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
             # A tensor that was cut off is the same tensor.
             out = own_args[0].view_as(own_args[0]) if func is _DETACHED else func(*own_args, **own_kwargs)
-            written = {id(own): seen for own, seen in zip(_tensors((own_args, own_kwargs)), _tensors(given), strict=True)}
+            written = {
+                id(own): seen for own, seen in zip(_tensors((own_args, own_kwargs)), _tensors(given), strict=True)
+            }
             return tree_map_only(Tensor, lambda t: self._plain(t, written if is_written(func) else {}), out)
 
     def _plain(self, shadow: Tensor, written: dict[int, Tensor]) -> Tensor:
+        if not shadow._is_view():
+            self.bytes += shadow.nbytes
         # The same memory, and a version of its own: a write in place is counted once for each of the two graphs.
         return written[id(shadow)] if id(shadow) in written else self.stand_for(shadow.data, shadow)
 
@@ -168,7 +182,7 @@ class TrueBlocks(Blocks):
             x: Inputs.
         """
         dtype = next((p.dtype for p in params.values() if p.is_floating_point()), torch.float32)
-        with holding(self.model, params), _arithmetic(self.model, dtype):
+        with _arithmetic(self.model, dtype), holding(self.model, params):
             return call(self.model, inputs_of(self.table, x, dtype))  # type: ignore[no-any-return]
 
     def tail(self, params: Params, level: int, h: Tensor, x: Tensor) -> Tensor:
@@ -246,6 +260,14 @@ class TrueBlocks(Blocks):
         own = shadows.of(h)
         with _disable_current_modes():
             return shadows.stand_for(own.detach().requires_grad_(), own.detach())
+
+    def own_names(self, block: int) -> list[str]:
+        """Parameters inside a block.
+
+        Args:
+            block: Its index.
+        """
+        return [name for name, _ in self.model.named_parameters() if self.block_of(name) == block]
 
     def block_of(self, parameter: str) -> int | None:
         """As ``Blocks.block_of``; also of a weight between two blocks that have none.
