@@ -19,7 +19,7 @@ from creditscope.errors import BadInput
 from creditscope.scope import backward_credit, rule_credit
 
 pytestmark = pytest.mark.peers
-FAST = {"redraws": 0, "directions": 2}
+FAST = {"redraws": 0, "directions": 2, "probes": "full"}
 N, CLASSES = 24, 3
 
 

@@ -47,12 +47,14 @@ class Blocks:
         names: Submodule paths of the blocks.
         modules: The blocks themselves.
         skips: Whether each block adds to its input, as ``with_skips`` found; None: every block that keeps the shape.
+        batch_axis: Which axis of the stream is samples; states are given and returned with samples first.
     """
 
     model: nn.Module
     names: tuple[str, ...]
     modules: tuple[nn.Module, ...] = field(repr=False)
     skips: tuple[bool, ...] | None = None
+    batch_axis: int = 0
 
     @property
     def depth(self) -> int:
@@ -124,7 +126,8 @@ class Blocks:
         states: dict[int, Tensor] = {}
         branches: dict[int, Tensor] = {}
 
-        def boundary(level: int, h: Tensor) -> Tensor:
+        def boundary(level: int, given: Tensor) -> Tensor:
+            h = given.movedim(self.batch_axis, 0) if self.batch_axis else given
             if level != len(states):
                 raise BadInput(
                     f"the stream must pass each block once, in the order {', '.join(self.names)}; "
@@ -137,7 +140,7 @@ class Blocks:
                 h = self.cut(h)
             if taps is not None and level in taps:
                 h = h + taps[level]
-            return h
+            return h.movedim(0, self.batch_axis) if self.batch_axis else h
 
         with self._boundary_hooks(boundary, branches, detach, penalty):
             logits = self.run(params, x)
@@ -146,8 +149,8 @@ class Blocks:
             raise BadInput(
                 f"the forward pass never reached block {', '.join(missing)}; choose blocks that the model uses"
             )
-        levels = range(self.depth)
-        return Pass(tuple(states[i] for i in range(self.depth + 1)), tuple(branches[i] for i in levels), logits)
+        parts = [branches[i].movedim(self.batch_axis, 0) if self.batch_axis else branches[i] for i in range(self.depth)]
+        return Pass(tuple(states[i] for i in range(self.depth + 1)), tuple(parts), logits)
 
     def run(self, params: Params, x: Tensor) -> Tensor:
         """The output of the model itself with other parameters.

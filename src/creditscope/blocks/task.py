@@ -65,7 +65,8 @@ class Task(NamedTuple):
             seen = blocks.forward({**dict(blocks.model.named_parameters()), **copies}, x)
         shapes = tuple(tuple(h.shape[1:]) for h in seen.states)
         indices = None if x.is_floating_point() else x.dtype
-        return cls(blocks.with_skips(x), loss, shapes, seen.logits.shape[-1], tuple(x.shape[1:]), buffers, indices)
+        outputs = seen.logits.shape[-1] if seen.logits.ndim > 1 else 1
+        return cls(blocks.with_skips(x), loss, shapes, outputs, tuple(x.shape[1:]), buffers, indices)
 
     def forward(
         self, params: Params, x: Tensor, *, taps: Mapping[int, Tensor] | None = None, detach: bool = False

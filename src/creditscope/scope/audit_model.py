@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, RunLog
 from creditscope.scope.bounds import Bounds, Probes, Progress
 from creditscope.scope.credit import Backward, CreditAdapter
+from creditscope.scope.inputs import Forward
 from creditscope.scope.measure import (
     accuracy_fields,
     correct_fields,
@@ -31,6 +33,7 @@ from creditscope.scope.subject import LossOf, Subject, initial
 
 # A model that is passed is a trained model; how long it trained is not known unless the recipe says so.
 TRAINED = 1
+_UNBOUNDED = Bounds()
 
 
 def audit_model(
@@ -53,6 +56,8 @@ def audit_model(
     memory: float | str | None = None,
     budget: float | str | None = None,
     progress: Progress | None = None,
+    forward: Forward | None = None,
+    batch_axis: int = 0,
 ) -> Audit:
     """Measure a trained model at every block and judge it. Nothing of the model is changed.
 
@@ -61,7 +66,7 @@ def audit_model(
     gradient of the forward pass, whatever the model's own backward does.
 
     Args:
-        model: Any module that maps inputs to outputs of shape (samples, classes).
+        model: Any module whose outputs have samples first: (samples, classes), (samples, tokens, classes), numbers.
         loader: Batches (x, y) the model was not trained on, or one pair of tensors.
         blocks: Names of the blocks, the modules, a ModuleList, or a predicate on (name, module); None finds them.
         loss_fn: Loss of (outputs, targets), a mean or per sample; None: cross-entropy.
@@ -83,33 +88,27 @@ def audit_model(
         budget: Seconds, or "25x": times one forward and backward pass over the same samples; None: no bound. Fewer
             samples are measured where it would take longer, which is said.
         progress: Called with what is measured and the share done; None: a bar on a terminal.
+        forward: Your own call, ``lambda model, batch: outputs``, on a batch as the loader yields it, of any structure of
+            tensors with samples first; targets are its entry ``labels`` or its last tensor. None: ``model(x)``.
+        batch_axis: Which axis of the stream between blocks is samples; 1 for (tokens, samples, width).
     """
-    bounds = Bounds(memory, budget, probes, progress)
-    log = model_log(
-        model, loader, blocks, loss_fn, credit, backward, init, recipe, name, seed, redraws, directions, bounds
-    )
+    common: dict[str, Any] = {"loss_fn": loss_fn, "recipe": recipe, "name": name, "seed": seed, "forward": forward}
+    common |= {"bounds": Bounds(memory, budget, probes, progress), "batch_axis": batch_axis}
+    own: dict[str, Any] = {
+        "credit": credit,
+        "backward": backward,
+        "init": init,
+        "redraws": redraws,
+        "directions": directions,
+    }
+    log = model_log(model, loader, blocks, **common, **own)
     if log.spec.is_baseline:
         raise BadInput("every block of the model is frozen: wanted a trained model; pass this one as baseline=...")
     if not isinstance(baseline, nn.Module):
         return audit(log, protocol, baseline)
     _require_twin(plain_model(model), plain_model(baseline), log.header.blocks or [], init)
     # The twin is judged by its accuracy alone: its own credit is never asked for.
-    twin = model_log(
-        baseline,
-        loader,
-        log.header.blocks,
-        loss_fn,
-        None,
-        None,
-        None,
-        recipe,
-        name,
-        seed,
-        0,
-        0,
-        bounds,
-        expensive=False,
-    )
+    twin = model_log(baseline, loader, log.header.blocks, **common, redraws=0, directions=0, expensive=False)
     frozen = twin.spec.model_copy(update={"train_last": 0, "model": log.spec.model, "injection": None})
     twin = replace(twin, name=f"{log.name} (frozen twin)", header=twin.header.model_copy(update={"spec": frozen}))
     return audit(log, protocol, [twin])
@@ -120,16 +119,18 @@ def model_log(
     loader: Loader,
     blocks: Where,
     loss_fn: LossOf | None,
-    credit: CreditAdapter | None,
-    backward: Backward | None,
-    init: Mapping[str, Tensor] | None,
-    recipe: Recipe | None,
-    name: str,
-    seed: int,
-    redraws: int,
-    directions: int,
-    bounds: Bounds,
+    credit: CreditAdapter | None = None,
+    backward: Backward | None = None,
+    init: Mapping[str, Tensor] | None = None,
+    recipe: Recipe | None = None,
+    name: str = "model",
+    seed: int = 0,
+    redraws: int = 999,
+    directions: int = 32,
     expensive: bool = True,
+    bounds: Bounds = _UNBOUNDED,
+    forward: Forward | None = None,
+    batch_axis: int = 0,
 ) -> RunLog:
     """The log of one observation of a model: one epoch row, one probe row, one end row.
 
@@ -146,12 +147,14 @@ def model_log(
         seed: Likewise.
         redraws: Likewise.
         directions: Likewise.
-        bounds: How much of it.
         expensive: Whether the expensive set is measured.
+        bounds: How much is measured.
+        forward: As in ``audit_model``.
+        batch_axis: Likewise.
     """
     inner = plain_model(model)
     with restoring(inner) as off:
-        subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed, bounds)
+        subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed, bounds, forward, batch_axis)
         start = initial(subject, init)
         planned = subject.planned(bounds, redraws, directions, keep_draws=True)
         subject = subject.on_first(planned.n)

@@ -47,7 +47,7 @@ class Bounds:
 
     memory: float | str | None = None
     budget: float | str | None = None
-    probes: Probes = "full"
+    probes: Probes = "standard"
     progress: Progress | None = None
 
     def bytes(self, device: torch.device) -> int:

@@ -16,11 +16,10 @@ from creditscope.blocks import Batch, Blocks, CreditRule, LossFn, Params, RuleSt
 from creditscope.blocks.partition import hooks, state_of, with_state
 from creditscope.errors import BadInput, NotMeasured, did_you_mean
 from creditscope.rules.build import rule_named
-from creditscope.scope.inputs import call
+from creditscope.scope.inputs import Inputs, as_given, call
 from creditscope.scope.restore import plain_model, spared_gradients
 from creditscope.scope.true_backward import TrueBlocks
 
-Inputs = Tensor | dict[str, Tensor]
 Backward = Callable[[nn.Module, Any, Tensor], Any]
 
 
@@ -208,7 +207,8 @@ def delivered_in_backward(
         handles += [module.register_forward_hook(leave(level + 1)) for level, module in enumerate(blocks.modules)]
         run_backward(blocks.model, loss, x, y, backward)
     scale = 1 if backward is None else len(y)
-    return [arrived[level].detach() * scale if level in arrived else None for level in range(blocks.depth + 1)]
+    arrived = {level: grad.detach().movedim(blocks.batch_axis, 0) for level, grad in arrived.items()}
+    return [arrived[level] * scale if level in arrived else None for level in range(blocks.depth + 1)]
 
 
 def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward: Backward | None) -> None:
@@ -223,7 +223,7 @@ def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward:
     """
     with torch.enable_grad():
         if backward is not None:
-            backward(model, x, y)
+            backward(model, as_given(x), y)
             return
         total = loss(call(model, x), y).sum()
         if not total.requires_grad:

@@ -13,8 +13,8 @@ from creditscope.blocks import Blocks, LossFn
 from creditscope.blocks.partition import Where, hooks
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.probes.seeds import gaussian, probe_generator
-from creditscope.scope.credit import Inputs, run_backward
-from creditscope.scope.inputs import call, logits_of, with_logits
+from creditscope.scope.credit import run_backward
+from creditscope.scope.inputs import Inputs, as_given, call, logits_of, with_logits
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import gather
 from creditscope.scope.restore import device_of, plain_model, restoring, spared_gradients
@@ -198,7 +198,7 @@ class _Trial:
         model = self.blocks.model
         with spared_gradients(model), torch.enable_grad():
             if self.update_fn is not None:
-                given = self.update_fn(model, self.inputs, self.y)
+                given = self.update_fn(model, as_given(self.inputs), self.y)
                 if given is not None:
                     return {name: update.detach().clone() for name, update in given.items()}
             else:

@@ -25,6 +25,7 @@ from creditscope.scope.bounds import Plan, first
 from creditscope.scope.credit import BackwardCredit
 from creditscope.scope.guard import current
 from creditscope.scope.growth import per_element, sums_before_normalisers
+from creditscope.scope.losses import IGNORED
 from creditscope.scope.recipe import Recipe, recipe_fields
 from creditscope.scope.shuffle import shuffled_null
 from creditscope.scope.subject import Subject
@@ -201,6 +202,8 @@ def accuracy_fields(subject: Subject, correct: Tensor | None) -> dict[str, float
     if correct is None:
         return {}
     right, labels = correct.cpu().double(), subject.data.test.y.cpu()
+    if labels.ndim > 1:  # the share of the tokens that have a target
+        return {"test_accuracy": float(right[labels != IGNORED].mean())}
     if int(labels.min()) < 0:  # a mark of no class: it cannot be balanced
         return {"test_accuracy": float(right.mean())}
     sizes = torch.bincount(labels)
@@ -215,7 +218,7 @@ def correct_fields(subject: Subject, correct: Tensor | None) -> dict[str, Any]:
         subject: The model.
         correct: Per-sample correctness; None where the targets are no labels.
     """
-    if correct is None:
+    if correct is None or correct.ndim > 1:
         return {}
     return image_fields(correct.cpu().numpy(), subject.data.test.y.cpu().numpy(), subject.data.spec.unequal)
 
@@ -237,6 +240,7 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
     x, y = double.probe
     full = {**double.task.buffers, **double.params}
     moves, predicted = {}, {}
+    largest_output = float(double.observation.logits.abs().max())
     for level, (h, g) in enumerate(zip(double.observation.states, double.observation.references, strict=True)):
         noise = gaussian(tuple(h.shape), probe_generator(snapshot.seed, snapshot.epoch, f"slope/{level}", h.device))
         # Entries that a ReLU left at exactly 0 may meet another one there, and a kink has no slope.
@@ -262,8 +266,8 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
                 for sign in (1, -1)
             )
         seen, wanted = (ahead - behind) / 2, torch.stack([share[at] * predicted[at] for at in levels]).sum(0)
-        # A difference of two losses that agree to twelve digits is rounding.
-        rounding = 1e-12 * float(ahead.abs().max())
+        # A difference of two losses that agree to twelve digits is rounding, and so is one that is tiny beside outputs.
+        rounding = max(1e-12 * float(ahead.abs().max()), 1e-14 * largest_output)
         if max(float(seen.abs().max()), float(wanted.abs().max())) <= rounding:
             return 1.0
         return float(cosines(seen, wanted)[0])

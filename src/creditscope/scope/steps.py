@@ -23,8 +23,8 @@ class LastStep:
 
     @property
     def due(self) -> bool:
-        """Whether the next call is one of the last two of this epoch, if it is as long as the one before."""
-        return self._expected is not None and self._count >= self._expected - 2
+        """Whether the next call may be one of the last two of this epoch, if it is as long as the one before."""
+        return self._expected is None or self._count >= self._expected - 2
 
     def keep(self, decay: float, copy: bool = True) -> None:
         """Say that a step was taken.

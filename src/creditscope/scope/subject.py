@@ -18,7 +18,7 @@ from creditscope.records.rows import Movement
 from creditscope.scope.bounds import Bounds, Plan, Sizes, batch_that_fits, plan, sizes_of
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
 from creditscope.scope.growth import ends_in_normaliser
-from creditscope.scope.inputs import call
+from creditscope.scope.inputs import Forward, OwnCall, call
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
 from creditscope.scope.restore import device_of, spared_gradients
@@ -73,6 +73,8 @@ class Subject:
         backward: Backward | None,
         seed: int,
         bounds: Bounds = _UNBOUNDED,
+        forward: Forward | None = None,
+        batch_axis: int = 0,
     ) -> "Subject":
         """Partition a model and check everything a user can get wrong; call it inside ``restoring``.
 
@@ -85,6 +87,8 @@ class Subject:
             backward: The user's own backward pass.
             seed: Of the probes.
             bounds: What the user allows.
+            forward: The user's own call of the model on a batch.
+            batch_axis: Which axis of the stream is samples.
         """
         if credit is not None and not isinstance(credit, CreditAdapter):
             raise BadInput(
@@ -95,17 +99,17 @@ class Subject:
             raise BadInput("backward_credit was made for another model; pass backward_credit(model) of the one audited")
         partition = TrueBlocks.of(model, _plain_names(blocks))
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-        data = gather(loader, device_of(model), dtype)
-        partition = replace(partition, table=data.table)
+        data = gather(loader, device_of(model), dtype, forward)
+        partition = replace(partition, table=data.table, batch_axis=batch_axis)
         logits = _steady_logits(partition, data.probe.x)
         if blocks is None:
             partition = _without_head(partition, data.probe.x[:2])
         if any(partition.own_names(at) == [] for at in range(partition.depth)):
             partition = replace(partition, segments=_segments(partition, data.probe.x[:2]))
-        top = int(data.test.y.max()) if loss_fn is None and data.labelled else 0
-        if top >= logits.shape[1]:
+        top = int(data.test.y.max()) if loss_fn is None and not data.test.y.is_floating_point() else 0
+        if loss_fn is None and top >= logits.shape[-1]:
             raise BadInput(
-                f"wanted labels below {logits.shape[1]}, the number of the model's outputs, got {top}; "
+                f"wanted labels below {logits.shape[-1]}, the number of the model's outputs, got {top}; "
                 "number the classes from 0, or pass loss_fn=..."
             )
         task = Task.of(partition, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
@@ -270,12 +274,13 @@ class Subject:
         return "flat" if all(len(shape) == 1 for shape in self.task.shapes) else "all"
 
     def correct(self, outputs: Tensor) -> Tensor | None:
-        """Per-sample correctness on everything the loader gave; None where the targets are no labels.
+        """Correctness on everything the loader gave, of text token by token; None where the targets are no labels.
 
         Args:
             outputs: The model's on the probe samples, which need not be computed again.
         """
-        if not self.data.labelled or self.task.outputs < 2:
+        y = self.data.test.y
+        if y.is_floating_point() or self.task.outputs < 2 or outputs.shape[:-1] != y[: len(outputs)].shape:
             return None
         if len(self.data.test.x) == len(outputs):
             return outputs.argmax(-1) == self.data.test.y
@@ -415,9 +420,15 @@ def _steady_logits(partition: TrueBlocks, x: Tensor) -> Tensor:
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
         given = partition.inputs(x)
-        named = given if isinstance(given, dict) else {"x": given}
+        named = given if isinstance(given, dict) else {"x": given} if isinstance(given, Tensor) else {}
         shapes = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in named.items())
-        called = "model(x)" if given is x else f"model({', '.join(f'{name}=...' for name in named)})"
+        called = (
+            "forward(model, batch)"
+            if isinstance(given, OwnCall)
+            else "model(x)"
+            if given is x
+            else f"model({', '.join(f'{name}=...' for name in named)})"
+        )
         raise BadInput(
             f"the model failed on inputs {shapes.removeprefix('x ')}: {type(error).__name__}: {said}; "
             f"it is called as {called}"
@@ -431,13 +442,13 @@ def _steady_logits(partition: TrueBlocks, x: Tensor) -> Tensor:
             )
         if len(one) != 2:
             raise BadInput(
-                f"wanted states with samples on the first axis, state {level} of 2 samples has shape "
-                f"{tuple(one.shape)}; choose other blocks"
+                f"wanted states with samples on axis {partition.batch_axis}, state {level} of 2 samples has shape "
+                f"{tuple(one.movedim(0, partition.batch_axis).shape)}; pass batch_axis=..., or choose other blocks"
             )
-    if not isinstance(first.logits, Tensor) or first.logits.ndim != 2:
+    if not isinstance(first.logits, Tensor) or first.logits.ndim < 1 or len(first.logits) != 2:
         got = tuple(first.logits.shape) if isinstance(first.logits, Tensor) else type(first.logits).__name__
         raise BadInput(
-            f"wanted outputs of shape (samples, classes) from the model, got {got}; "
-            "wrap it in a module that returns them"
+            f"wanted outputs with samples on the first axis from the model, got {got} for 2 samples; "
+            "pass forward=lambda model, batch: ... that returns them so"
         )
     return first.logits

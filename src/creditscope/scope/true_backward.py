@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from creditscope.blocks import Blocks, Params, Pass
-from creditscope.scope.inputs import Table, call, inputs_of
+from creditscope.scope.inputs import Inputs, Table, call, inputs_of
 
 _DETACHED = torch.ops.aten.detach.default
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -198,7 +198,7 @@ class TrueBlocks(Blocks):
             return super().tail(params, level, h, x)
         return self.forward(params, x.repeat_interleave(len(h) // len(x)), replace={level: h}).logits
 
-    def inputs(self, x: Tensor) -> Tensor | dict[str, Tensor]:
+    def inputs(self, x: Tensor) -> Inputs:
         """What the model itself is given for these samples.
 
         Args:

@@ -23,6 +23,7 @@ from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
 from creditscope.scope.bounds import Bounds, Plan, Probes
 from creditscope.scope.credit import Backward, CreditAdapter
+from creditscope.scope.inputs import Forward
 from creditscope.scope.measure import (
     accuracy_fields,
     correct_fields,
@@ -38,6 +39,7 @@ from creditscope.scope.restore import device_of, plain_model, restoring
 from creditscope.scope.steps import LastStep
 from creditscope.scope.subject import LossOf, Subject
 
+_COPIES = 0.1
 _LOOK = ("per-epoch", "guard", "expensive")
 OnRow = Callable[[HeaderRow, EpochRow | ProbeRow | EndRow], None]
 logger = logging.getLogger("creditscope")
@@ -69,6 +71,8 @@ def watch(
     directions: int = 32,
     probes: Probes = "standard",
     memory: float | str | None = None,
+    forward: Forward | None = None,
+    batch_axis: int = 0,
 ) -> "Scope":
     """Watch a training loop: ``with cs.watch(model, probe=(x, y)) as scope:``, and ``scope.epoch()`` after each epoch.
 
@@ -97,6 +101,8 @@ def watch(
         directions: M, random directions of ρ.
         probes: As in ``audit_model``.
         memory: Likewise.
+        forward: Likewise.
+        batch_axis: Likewise.
     """
     if not (isinstance(every, int) and every >= 1):
         raise BadInput(f"wanted every to be a whole number of at least 1, got {every!r}; 1 measures after each epoch")
@@ -105,7 +111,7 @@ def watch(
     inner = plain_model(model)
     with restoring(inner):
         bounds = Bounds(memory, None, probes)
-        subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed, bounds)
+        subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed, bounds, forward, batch_axis)
         planned = subject.planned(bounds, redraws, directions, keep_draws=False)
         last = replace(planned, probes=bounds.chosen(redraws, directions, keep_draws=True))
     return Scope(
@@ -171,7 +177,7 @@ class Scope:
         self._last_step = LastStep(subject.partition)
         self._correct: Tensor | None = None
         self._given: dict[str, Any] = {}
-        self._spent = 0.0
+        self._spent = self._copying = 0.0
         self._cost = {"per-epoch": 0.0, "guard": 0.0, "expensive": 0.0, "step": 0.0}
         self._independent: bool | None = None
         self._shrunk: str | None = None
@@ -198,9 +204,11 @@ class Scope:
         self._step += 1
         began = time.monotonic()
         due = self._last_step.due
-        self._last_step.keep(decay, copy=self._affordable("step"))
+        # Copies have a small share of the budget, for looks are what it is there for.
+        share = _COPIES * self._budget * (began - self._began)
+        self._last_step.keep(decay, copy=self._copying + self._cost["step"] <= share)
         if due:
-            self._spend("step", began)
+            self._copying += self._spend("step", began)
 
     def epoch(self, accuracy: float | None = None, train_loss: float | None = None, lr: float | None = None) -> None:
         """Say that an epoch is done; the model is measured if it is due and the budget allows.
@@ -365,11 +373,12 @@ class Scope:
         self._spend("expensive", began)
         self._add(row)
 
-    def _spend(self, measured: str, began: float) -> None:
+    def _spend(self, measured: str, began: float) -> float:
         taken = time.monotonic() - began
         self._spent += taken
         # The next one is expected to cost as much as the most expensive so far.
         self._cost[measured] = max(self._cost[measured], taken)
+        return taken
 
     def _diverged(self) -> bool:
         rows = self._epochs[-1:]
