@@ -88,7 +88,7 @@ def audit_model(
         budget: Seconds, or "25x": times one forward and backward pass over the same samples; None: no bound. Fewer
             samples are measured where it would take longer, which is said.
         progress: Called with what is measured and the share done; None: a bar on a terminal.
-        forward: Your own call, ``lambda model, batch: outputs``, on a batch as the loader yields it, of any structure of
+        forward: Your own call, ``lambda model, batch: outputs``, on a batch as the loader yields it: any structure of
             tensors with samples first; targets are its entry ``labels`` or its last tensor. None: ``model(x)``.
         batch_axis: Which axis of the stream between blocks is samples; 1 for (tokens, samples, width).
     """

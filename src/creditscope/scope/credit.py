@@ -4,8 +4,8 @@ An adapter is any object with ``deliver(task, params, batch)`` that returns c_0.
 the state, per sample and for the sum of the losses; None where the signal is not known.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +16,8 @@ from creditscope.blocks import Batch, Blocks, CreditRule, LossFn, Params, RuleSt
 from creditscope.blocks.partition import hooks, state_of, with_state
 from creditscope.errors import BadInput, NotMeasured, did_you_mean
 from creditscope.rules.build import rule_named
-from creditscope.scope.inputs import Inputs, as_given, call
+from creditscope.scope.guard import current
+from creditscope.scope.inputs import Inputs, as_given, call, told
 from creditscope.scope.restore import plain_model, spared_gradients
 from creditscope.scope.true_backward import TrueBlocks
 
@@ -221,9 +222,10 @@ def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward:
         y: Targets.
         backward: The user's own.
     """
-    with torch.enable_grad():
+    with torch.enable_grad(), _undone():
         if backward is not None:
-            backward(model, as_given(x), y)
+            with told("backward=... failed", "it is called as backward(model, x, y) on a part of the probe samples"):
+                backward(model, as_given(x), y)
             return
         total = loss(call(model, x), y).sum()
         if not total.requires_grad:
@@ -231,14 +233,19 @@ def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward:
                 "no gradient: the loss depends on no parameter that requires one; unfreeze what trains, or pass "
                 "backward=..."
             )
-        try:
+        own = "pass backward=... that runs its own backward pass, or the credit adapter of its library"
+        with told("loss.backward() fails on this model", own):
             total.backward()  # type: ignore[no-untyped-call]
-        except Exception as error:
-            said = (str(error).strip().splitlines() or [""])[0]
-            raise BadInput(
-                f"loss.backward() fails on this model ({type(error).__name__}: {said}); pass backward=... that runs "
-                "its own backward pass, or the credit adapter of its library"
-            ) from error
+
+
+@contextmanager
+def _undone() -> Iterator[None]:
+    """What a pass wrote into the model is undone after it: it may take the optimiser's step too."""
+    try:
+        yield
+    finally:
+        if (guard := current()) is not None:
+            guard.put_back()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ _guard: ContextVar["Guard | None"] = ContextVar("guard", default=None)
 
 
 class Guard(TorchDispatchMode):
-    """Sees every operation of this thread: memory is copied before it is written into, draws are from our own generators.
+    """Sees every operation of this thread: memory is copied before a write, draws are from generators of our own.
 
     Args:
         tensors: Whose memory is to be as it was.
@@ -96,7 +96,7 @@ class RandomStates:
         self._numpy, self._python = np.random.get_state(), random.getstate()
 
     def put_back(self) -> None:
-        """A state that did not change is not touched; beside another thread none is, for whose draws it were is unknown."""
+        """Nothing beside another thread, for a state that changed may have changed by its draws."""
         if not self._alone or threading.active_count() > 1:
             return
         for generator, state in ((torch.default_generator, self._cpu), (self._generator, self._torch)):
@@ -106,7 +106,7 @@ class RandomStates:
         random.setstate(self._python)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _of(func: Any) -> tuple[tuple[tuple[int, str], ...], bool, bool]:
     """Which arguments an operation writes into, whether it draws, and whether it can be told from which generator."""
     arguments = func._schema.arguments
@@ -117,7 +117,7 @@ def _of(func: Any) -> tuple[tuple[tuple[int, str], ...], bool, bool]:
 
 
 def _drawn(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator) -> Any:
-    """An operation that draws from the default generator alone: for as long as it runs that one stands where ours does."""
+    """An operation that draws from the default generator only, which stands where ours does while it runs."""
     default = _default(generator.device)
     before = default.get_state()
     try:

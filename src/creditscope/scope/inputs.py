@@ -1,13 +1,16 @@
 """How a model is called: with one tensor, or with several by name; and where its logits are in what it returns."""
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_map_only, tree_unflatten
+
+from creditscope.errors import BadInput, CreditscopeError
 
 Forward = Callable[[nn.Module, Any], Any]
 
@@ -109,10 +112,28 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
         inputs: One tensor, several by name, or a batch with the user's own call.
     """
     # A model may work in place on what it is given.
-    if isinstance(inputs, OwnCall):
-        return logits_of(inputs.forward(model, tree_map_only(Tensor, Tensor.clone, inputs.batch)))
-    given = {name: t.clone() for name, t in inputs.items()} if isinstance(inputs, Mapping) else inputs.clone()
-    return logits_of(model(**given) if isinstance(given, Mapping) else model(given))
+    with told("the model failed while it was measured", "it is called in evaluation mode, also in float64"):
+        if isinstance(inputs, OwnCall):
+            return logits_of(inputs.forward(model, tree_map_only(Tensor, Tensor.clone, inputs.batch)))
+        given = {name: t.clone() for name, t in inputs.items()} if isinstance(inputs, Mapping) else inputs.clone()
+        return logits_of(model(**given) if isinstance(given, Mapping) else model(given))
+
+
+@contextmanager
+def told(what: str, advice: str) -> Iterator[None]:
+    """An exception of the user's own code, in one line.
+
+    Args:
+        what: Whose code failed.
+        advice: What to know or do.
+    """
+    try:
+        yield
+    except (CreditscopeError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise BadInput(f"{what} ({type(error).__name__}: {said}); {advice}") from error
 
 
 def as_given(inputs: Inputs) -> Any:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from creditscope.blocks import Batch, Params, Snapshot, are_finite, observe
 from creditscope.errors import BadInput, NotMeasured
+from creditscope.probes.epoch_cosines import observed_credit, samples_of
 from creditscope.probes.expensive import expensive_probes, measure_probes
 from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.functional.gradient import joint_cosine
 from creditscope.probes.guards import samples_are_independent
-from creditscope.probes.epoch_cosines import observed_credit, samples_of
 from creditscope.probes.per_epoch import EpochNumbers, epoch_fields, joined, sample_numbers, summarise
 from creditscope.probes.probe import float64_copy
 from creditscope.probes.seeds import gaussian, probe_generator
@@ -23,8 +23,8 @@ from creditscope.records.images import image_fields
 from creditscope.records.provenance import OFF, now, provenance
 from creditscope.scope.bounds import Plan, first
 from creditscope.scope.credit import BackwardCredit
-from creditscope.scope.guard import current
 from creditscope.scope.growth import per_element, sums_before_normalisers
+from creditscope.scope.guard import current
 from creditscope.scope.losses import IGNORED
 from creditscope.scope.recipe import Recipe, recipe_fields
 from creditscope.scope.shuffle import shuffled_null

@@ -13,7 +13,7 @@ from creditscope.blocks import Batch
 from creditscope.data.dataset import content_hash
 from creditscope.errors import BadInput
 from creditscope.records import DataSpec
-from creditscope.scope.inputs import Forward, Table
+from creditscope.scope.inputs import Forward, Table, told
 
 PROBE_SAMPLES = 1024
 PROBE_BATCH = 128
@@ -67,7 +67,8 @@ def gather(loader: Loader, device: torch.device, dtype: torch.dtype, forward: Fo
     wanted = PROBE_SAMPLES
     parts: list[dict[str, Tensor]] = []
     count = 0
-    for inputs, y in _pairs(loader) if forward is None else _structured(loader, structure):
+    batches = _pairs(loader) if forward is None else _structured(loader, structure)
+    for inputs, y in _each(batches):
         parts.append({name: _placed(t, device, "inputs") for name, t in inputs.items()})
         parts[-1][_TARGETS] = _placed(y, device, "targets")
         _require_alike(parts[0], parts[-1])
@@ -114,6 +115,17 @@ def _pairs(loader: Loader) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
                     "the first axis of both is samples"
                 )
         yield {name: x.detach() for name, x in inputs.items()}, y.detach()
+
+
+def _each(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same, with an exception of the loader's own in one line."""
+    while True:
+        with told("the loader failed", "it is iterated once, and has to yield batches"):
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+        yield batch
 
 
 def _structured(loader: Loader, structure: list[TreeSpec]) -> Iterator[tuple[dict[str, Tensor], Tensor]]:

@@ -12,7 +12,6 @@ from creditscope.errors import BadInput
 from creditscope.probes.precision import full_precision, switched_off
 from creditscope.scope.guard import Guard, RandomStates
 
-
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 
 

@@ -107,6 +107,8 @@ class Subject:
         if any(partition.own_names(at) == [] for at in range(partition.depth)):
             partition = replace(partition, segments=_segments(partition, data.probe.x[:2]))
         top = int(data.test.y.max()) if loss_fn is None and not data.test.y.is_floating_point() else 0
+        if loss_fn is None and top < 0:
+            raise BadInput(f"wanted targets, got {top} for every sample, which stands for none; pass labels from 0 on")
         if loss_fn is None and top >= logits.shape[-1]:
             raise BadInput(
                 f"wanted labels below {logits.shape[-1]}, the number of the model's outputs, got {top}; "
@@ -363,8 +365,8 @@ def _verified(task: Task, credit: BackwardCredit, batch: Batch) -> tuple[Backwar
         ),
         *(
             [
-                f"inside block {', '.join(names[at] for at in carried)} credit goes on by another way than the derivative: "
-                "the cosine at its end says what arrives there, its gradient cosine what its weights are told"
+                f"inside block {', '.join(names[at] for at in carried)} credit goes on by another way than the "
+                "derivative: the cosine at its end says what arrives there, its gradient cosine what its weights are told"
             ]
             if carried
             else []
@@ -415,9 +417,10 @@ def _steady_logits(partition: TrueBlocks, x: Tensor) -> Tensor:
     try:
         with torch.no_grad():
             first, again = (partition.forward(full, part) for part in (x[:2], x[-2:]))
-    except BadInput:
-        raise
-    except Exception as error:
+    except BadInput as refused:
+        error = refused.__cause__
+        if error is None:
+            raise
         said = (str(error).strip().splitlines() or [""])[0]
         given = partition.inputs(x)
         named = given if isinstance(given, dict) else {"x": given} if isinstance(given, Tensor) else {}

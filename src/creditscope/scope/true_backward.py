@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -125,7 +125,7 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_written(func: Any) -> bool:
     """Whether an operation writes into one of its arguments.
 
@@ -302,7 +302,7 @@ def holding(model: nn.Module, tensors: Params) -> Iterator[None]:
         model: The user's model.
         tensors: By the names that ``named_parameters`` and ``named_buffers`` give.
     """
-    own = {name: tensor for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    own = dict((*model.named_parameters(), *model.named_buffers()))
     given = {id(tensor): tensors[name] for name, tensor in own.items() if name in tensors}
     kept: list[tuple[dict[str, Any], str, Tensor]] = []
     try:
