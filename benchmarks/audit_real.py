@@ -104,9 +104,8 @@ def gpt2(samples: int) -> Case:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config()
-    return text(
-        GPT2LMHeadModel(config), max(8, samples // 4), config.vocab_size, "transformer.h", ("quick", "standard")
-    )
+    sets = ("quick", "standard")
+    return text(GPT2LMHeadModel(config), max(8, samples // 4), config.vocab_size, "transformer.h", sets)
 
 
 def llama(samples: int) -> Case:

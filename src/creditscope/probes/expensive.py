@@ -62,17 +62,18 @@ def measure_expensive(snapshot: Snapshot, redraws: int, directions: int, keep_dr
         return measure_probes(snapshot, expensive_probes(redraws, directions, keep_draws))
 
 
-def measure_probes(snapshot: Snapshot, probes: Sequence[Probe]) -> ProbeRow:
+def measure_probes(snapshot: Snapshot, probes: Sequence[Probe], independent: bool | None = None) -> ProbeRow:
     """Measure some probes of one run at one moment; what a model draws is the caller's to guard.
 
     Args:
         snapshot: The run.
         probes: Which.
+        independent: Whether its samples are independent, where that was found before; None: found here.
     """
     began = time.monotonic()
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    guards = Guards(snapshot)
+    guards = Guards(snapshot, independent)
     with torch.no_grad(), full_precision():
         for probe in probes:
             try:

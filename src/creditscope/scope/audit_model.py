@@ -165,10 +165,10 @@ def model_log(
         observed = observe_model(subject, snapshot)
         if expensive:
             require_true_reference(snapshot, observed)
-        correct = subject.correct(observed.logits)
+        correct = subject.correct(observed.answers)
         row = epoch_row(subject, observed, start, epoch, **accuracy_fields(subject, correct))
         bounds.say("the expensive set", 0.5)
-        probes = (expensive_row(subject, snapshot, planned, keep_draws=True),) if expensive else ()
+        probes = (expensive_row(subject, snapshot, planned, True, observed.independent),) if expensive else ()
         bounds.say("measured", 1.0)
     end = EndRow(status="finished", epoch=epoch, test_accuracy=row.test_accuracy, **correct_fields(subject, correct))
     bypassed = {why for row in probes for why in row.not_measured.values() if "by-passes" in why}

@@ -23,8 +23,10 @@ Progress = Callable[[str, float], None]
 _FULL_ONLY = ("rho",)
 _QUICK = ("fidelity", "clamp onset", "fresh-feedback null", "gradient cosine", "gradient null", "step descent")
 # Samples of the expensive set, and of those of its probes that run the rest of the net again from every state.
-_SAMPLES = {"quick": 64, "standard": 256, "full": 1024}
-_TAIL_SAMPLES = {"quick": 32, "standard": 32, "full": 1024}
+_SAMPLES = {"quick": 32, "standard": 128, "full": 1024}
+_TAIL_SAMPLES = {"quick": 16, "standard": 16, "full": 1024}
+# Samples on which it is checked that they do not depend on each other.
+SOME = 16
 _FEWEST = 16
 # A float64 copy, its gradient and what torch holds for a moment beside them, over what a forward pass makes.
 _PASS = 3.0
@@ -154,7 +156,7 @@ class Sizes:
 
     Args:
         made: Bytes that a forward pass makes.
-        states: Entries of all states.
+        states: Entries of all states and of the outputs.
         width: Bytes of an entry in the run's dtype.
         fixed: Bytes that do not depend on the samples: the float64 copy of the parameters and their gradients.
     """
@@ -175,12 +177,13 @@ class Sizes:
         return _OBSERVED * (self.width + 8) * self.states
 
 
-def sizes_of(blocks: TrueBlocks, shapes: Sequence[tuple[int, ...]], x: torch.Tensor) -> Sizes:
+def sizes_of(blocks: TrueBlocks, shapes: Sequence[tuple[int, ...]], outputs: int, x: torch.Tensor) -> Sizes:
     """What one sample takes, from one forward pass of a few.
 
     Args:
         blocks: The partitioned model.
         shapes: Of one sample's states.
+        outputs: Entries of its outputs.
         x: A few inputs.
     """
     params, buffers = dict(blocks.model.named_parameters()), dict(blocks.model.named_buffers())
@@ -188,7 +191,7 @@ def sizes_of(blocks: TrueBlocks, shapes: Sequence[tuple[int, ...]], x: torch.Ten
     with torch.no_grad(), Shadows() as made:
         blocks.forward({**params, **buffers}, x)
     weights = sum(p.numel() for p in params.values())
-    return Sizes(made.bytes // len(x), sum(map(math.prod, shapes)), width, (2 * 8 + 2 * width) * weights)
+    return Sizes(made.bytes // len(x), outputs + sum(map(math.prod, shapes)), width, (2 * 8 + 2 * width) * weights)
 
 
 def batch_that_fits(sizes: Sizes, allowed: int, most: int) -> int:

@@ -21,7 +21,7 @@ from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
 from creditscope.records.images import image_fields
 from creditscope.records.provenance import OFF, now, provenance
-from creditscope.scope.bounds import Plan, first
+from creditscope.scope.bounds import SOME, Plan, first
 from creditscope.scope.credit import BackwardCredit
 from creditscope.scope.growth import per_element, sums_before_normalisers
 from creditscope.scope.guard import current
@@ -33,7 +33,7 @@ from creditscope.scope.subject import Subject
 # A central difference of relative step ε agrees with the true gradient to ε²; kinks may spoil single samples.
 _STEP = 1e-4
 _AGREES = 0.98
-_SLOPE_SAMPLES = 32
+_SLOPE_SAMPLES = 16
 # States that are moved at once.
 _TOGETHER = 4
 # Rounding in float32 or bfloat16 leaves more than this of a gradient's direction.
@@ -54,14 +54,16 @@ class ModelObservation:
     Args:
         fields: Fields of an epoch row.
         notes: What a reader must know about them.
-        logits: Outputs on the probe samples.
+        answers: The largest output of every probe sample (of text, of every token).
         finite: Whether every state is.
+        independent: Whether the samples are, of each other.
     """
 
     fields: dict[str, Any]
     notes: tuple[str, ...]
-    logits: Tensor
+    answers: Tensor
     finite: bool
+    independent: bool
 
 
 def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe: Recipe | None, off: str) -> HeaderRow:
@@ -126,7 +128,7 @@ def observe_model(subject: Subject, snapshot: Snapshot, independent: bool | None
     notes = [*subject.notes]
     if subject.found:
         notes.append(f"blocks found: {', '.join(subject.names)}; name others with blocks=[...]")
-    numbers, logits, loss, finite = _by_batch(snapshot)
+    numbers, answers, loss, finite = _by_batch(snapshot)
     fields = epoch_fields(summarise(numbers), snapshot.exact) | {"test_loss": float(loss.double().mean())}
     hidden = fields["hidden"].median
     for block, size in (sums_before_normalisers(snapshot) if subject.normalised else {}).items():
@@ -135,14 +137,18 @@ def observe_model(subject: Subject, snapshot: Snapshot, independent: bool | None
     if len(set(subject.task.shapes)) > 1:
         fields["growth"] = per_element(fields["growth"], subject.task.shapes)
         notes.append(UNLIKE_SHAPES)
-    if not (samples_are_independent(snapshot) if independent is None else independent):
+    if independent is None:
+        independent = samples_are_independent(first(snapshot, SOME))
+    if not independent:
         for name in ("reference", "gain", "cosine", "cosine_published", "gamma"):
             fields.pop(name, None)
         notes.append("samples are not independent even in eval mode: no gradient is taken per sample")
-    return ModelObservation(fields, tuple(notes), logits, finite)
+    return ModelObservation(fields, tuple(notes), answers, finite, independent)
 
 
-def expensive_row(subject: Subject, snapshot: Snapshot, plan: Plan, keep_draws: bool) -> ProbeRow:
+def expensive_row(
+    subject: Subject, snapshot: Snapshot, plan: Plan, keep_draws: bool, independent: bool | None = None
+) -> ProbeRow:
     """The expensive set; for a credit read from a backward pass the null is ours, by shuffling its feedback.
 
     Args:
@@ -150,12 +156,13 @@ def expensive_row(subject: Subject, snapshot: Snapshot, plan: Plan, keep_draws: 
         snapshot: The model now.
         plan: Which probes, on how many samples.
         keep_draws: Whether null values go into the row.
+        independent: Whether its samples are independent, where that was found before.
     """
     snapshot = first(snapshot, plan.few)
     tails = tuple(probe for probe in plan.probes if "tail" in probe.needs)
-    row = measure_probes(snapshot, [probe for probe in plan.probes if probe not in tails])
+    row = measure_probes(snapshot, [probe for probe in plan.probes if probe not in tails], independent)
     if tails:
-        on_tails = measure_probes(first(snapshot, plan.tails), tails)
+        on_tails = measure_probes(first(snapshot, plan.tails), tails, independent)
         measured = {name: getattr(on_tails, name) for probe in tails for name in probe.fields}
         reasons = row.not_measured | on_tails.not_measured
         spent = (row.time_probe or 0.0) + (on_tails.time_probe or 0.0)
@@ -232,7 +239,7 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
         snapshot: The model now.
         observed: What was seen of it; without references, or in a diverged net, there is nothing to compare.
     """
-    if "reference" not in observed.fields or not all(bool(h.isfinite().all()) for h in snapshot.observation.states):
+    if "reference" not in observed.fields or not observed.finite:
         return
     snapshot = first(snapshot, _SLOPE_SAMPLES)
     _refuse_step_functions(snapshot)
@@ -252,9 +259,10 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
 
     def agreement(levels: Sequence[int]) -> float:
         """Of the predicted with the seen change, when these states are moved at once, each by as much as matters."""
-        largest = max(float(predicted[level].abs().max()) for level in levels)
-        scale = {level: largest / max(float(predicted[level].abs().max()), 1e-3 * largest, 1e-300) for level in levels}
-        share = {level: s / max(scale.values()) for level, s in scale.items()}
+        sizes = {at: float(predicted[at].abs().max()) for at in levels}
+        largest = max(sizes.values()) or 1.0
+        scale = {at: largest / max(size, 1e-3 * largest) for at, size in sizes.items()}
+        share = {at: s / max(scale.values()) for at, s in scale.items()}
         with torch.no_grad():
             ahead, behind = (
                 double.task.loss(
@@ -329,8 +337,8 @@ def _require_backprop(subject: Subject, row: ProbeRow) -> None:
 
 
 def _by_batch(snapshot: Snapshot) -> tuple[EpochNumbers, Tensor, Tensor, bool]:
-    """A few numbers a sample, outputs, losses and whether all is finite; no batch's states outlive it."""
-    parts, outputs, losses = [], [], []
+    """A few numbers a sample, answers, losses and whether all is finite; no batch's states outlive it."""
+    parts, answers, losses = [], [], []
     finite, told, asked = True, snapshot.rule is None, False
     for batch, few in zip(snapshot.batches, samples_of(snapshot.batches), strict=True):
         with torch.no_grad():
@@ -339,7 +347,7 @@ def _by_batch(snapshot: Snapshot) -> tuple[EpochNumbers, Tensor, Tensor, bool]:
             run = (snapshot.task, snapshot.params, snapshot.rule, snapshot.state, batch, snapshot.view)
             # On a GPU every operation on a few numbers would cost more than here.
             parts.append(EpochNumbers(sample_numbers(seen, snapshot.view), observed_credit(own, *run)).cpu())
-        outputs.append(seen.logits)
+        answers.append(seen.logits.argmax(-1))
         losses.append(seen.loss)
         finite = finite and bool(are_finite(seen.states).all())
         told = told or seen.delivered is None or any(bool(c.any()) for c in seen.delivered)
@@ -349,4 +357,4 @@ def _by_batch(snapshot: Snapshot) -> tuple[EpochNumbers, Tensor, Tensor, bool]:
             "wanted a credit signal, got zeros at every state for every sample; check that the adapter reads the run's "
             "own backward, or leave credit out"
         )
-    return joined(parts, -1), torch.cat(outputs), torch.cat(losses), finite
+    return joined(parts, -1), torch.cat(answers), torch.cat(losses), finite

@@ -28,6 +28,8 @@ from creditscope.scope.true_backward import TrueBlocks
 
 LossOf = Callable[[Any, Any], Tensor]
 _UNBOUNDED = Bounds()
+# Samples of the batch on which parameter gradients are compared.
+TRAIN = 64
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Subject:
             partition = _without_head(partition, data.probe.x[:2])
         if any(partition.own_names(at) == [] for at in range(partition.depth)):
             partition = replace(partition, segments=_segments(partition, data.probe.x[:2]))
+        loss = per_sample(loss_fn, logits, data.probe.y[:2])
         top = int(data.test.y.max()) if loss_fn is None and not data.test.y.is_floating_point() else 0
         if loss_fn is None and top < 0:
             raise BadInput(f"wanted targets, got {top} for every sample, which stands for none; pass labels from 0 on")
@@ -114,11 +117,11 @@ class Subject:
                 f"wanted labels below {logits.shape[-1]}, the number of the model's outputs, got {top}; "
                 "number the classes from 0, or pass loss_fn=..."
             )
-        task = Task.of(partition, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
+        task = Task.of(partition, loss, data.probe.x[:2])
         if isinstance(credit, RuleCredit):
             credit.require_feedback(task)
         allowed = bounds.bytes(device_of(model))
-        sizes = sizes_of(partition, task.shapes, data.probe.x[:2])
+        sizes = sizes_of(partition, task.shapes, logits[0].numel(), data.probe.x[:2])
         at_once = batch_that_fits(sizes, allowed, PROBE_BATCH)
         few = Batch(data.probe.x[:at_once], data.probe.y[:at_once])
         notes: tuple[str, ...] = ()
@@ -243,7 +246,8 @@ class Subject:
             step: Steps done.
             expensive: Whether the expensive set is asked, which also looks at what the backward pass writes.
         """
-        train = Batch(self.data.probe.x[: self.batch], self.data.probe.y[: self.batch])
+        few = min(self.batch, TRAIN)
+        train = Batch(self.data.probe.x[:few], self.data.probe.y[:few])
         kept = self.data.test
         half = len(kept.x) // 2
         if self.sizes is not None:  # the states of both halves are held at once
@@ -275,20 +279,23 @@ class Subject:
         """Vectors as they are, everything else flattened."""
         return "flat" if all(len(shape) == 1 for shape in self.task.shapes) else "all"
 
-    def correct(self, outputs: Tensor) -> Tensor | None:
+    def correct(self, answers: Tensor) -> Tensor | None:
         """Correctness on everything the loader gave, of text token by token; None where the targets are no labels.
 
         Args:
-            outputs: The model's on the probe samples, which need not be computed again.
+            answers: The model's on the probe samples, which need not be computed again.
         """
         y = self.data.test.y
-        if y.is_floating_point() or self.task.outputs < 2 or outputs.shape[:-1] != y[: len(outputs)].shape:
+        if y.is_floating_point() or self.task.outputs < 2 or answers.shape != y[: len(answers)].shape:
             return None
-        if len(self.data.test.x) == len(outputs):
-            return outputs.argmax(-1) == self.data.test.y
+        if len(y) == len(answers):
+            return answers == y
         with torch.no_grad():
-            logits = [call(self.model, self.partition.inputs(x)) for x in torch.split(self.data.test.x, 2 * self.batch)]
-        return torch.cat(logits).argmax(-1) == self.data.test.y
+            parts = [
+                call(self.model, self.partition.inputs(x)).argmax(-1)
+                for x in torch.split(self.data.test.x, 2 * self.batch)
+            ]
+        return torch.cat(parts) == y
 
     def _state(self) -> RuleState:
         return self.credit.feedback if isinstance(self.credit, RuleCredit) else {}
@@ -366,7 +373,8 @@ def _verified(task: Task, credit: BackwardCredit, batch: Batch) -> tuple[Backwar
         *(
             [
                 f"inside block {', '.join(names[at] for at in carried)} credit goes on by another way than the "
-                "derivative: the cosine at its end says what arrives there, its gradient cosine what its weights are told"
+                "derivative: the cosine at its end says what arrives there, its gradient cosine what its weights "
+                "are told"
             ]
             if carried
             else []

@@ -21,7 +21,7 @@ from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
 from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
-from creditscope.scope.bounds import Bounds, Plan, Probes
+from creditscope.scope.bounds import SOME, Bounds, Plan, Probes, first
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.inputs import Forward
 from creditscope.scope.measure import (
@@ -347,14 +347,14 @@ class Scope:
             if expensive or self._independent is None:
                 # Costs more than the per-epoch set, so not every time, but now and then, for a branch that starts
                 # at zero hides what it mixes.
-                self._independent = samples_are_independent(snapshot)
+                self._independent = samples_are_independent(first(snapshot, SOME))
                 self._spend("guard", began)
                 began = time.monotonic()
             observed = observe_model(subject, snapshot, self._independent)
             self._notes = observed.notes
             given = dict(self._given)
             # An accuracy of the user's own is on samples that are not known here: no sample's correctness goes with it.
-            self._correct = subject.correct(observed.logits) if given.get("test_accuracy") is None else None
+            self._correct = subject.correct(observed.answers) if given.get("test_accuracy") is None else None
             given |= accuracy_fields(subject, self._correct)
             row = epoch_row(subject, observed, self._init, self._epoch, step=self._step, **given)
             self._spend("per-epoch", began)
@@ -369,7 +369,7 @@ class Scope:
         with restoring(self._subject.model):
             snapshot = self._subject.snapshot(self._init, self._epoch, self._step)
             snapshot = replace(snapshot, update=self._last_step.update())
-            row = expensive_row(self._subject, snapshot, self._last if last else self._planned, keep_draws=last)
+            row = expensive_row(self._subject, snapshot, self._last if last else self._planned, last, self._independent)
         self._spend("expensive", began)
         self._add(row)
 
