@@ -241,7 +241,7 @@ class Blocks:
             primals: Trees of tensors.
             has_aux: Whether the function also returns something that is not differentiated.
         """
-        return vjp(function, *primals, has_aux=has_aux)  # type: ignore[no-any-return, misc]
+        return vjp(function, *primals, has_aux=has_aux)
 
     def reached(self, function: Callable[[Params], Tensor], params: Params) -> set[str]:
         """Names of the parameters that a function of them depends on.
@@ -373,7 +373,7 @@ def _names(where: Any, named: Mapping[str, nn.Module]) -> list[str]:
             f"one block was given; pass a list, e.g. blocks=[{where if isinstance(where, str) else '...'!r}]"
         )
     if callable(where) and not isinstance(where, nn.Module):
-        first = {id(module): name for name, module in reversed(named.items())}
+        first = {id(module): name for name, module in reversed(list(named.items()))}
         return [name for name, module in named.items() if name == first[id(module)] != "" and where(name, module)]
     paths = {id(module): name for name, module in named.items()}
     names = []

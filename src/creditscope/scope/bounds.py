@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -208,7 +207,7 @@ def batch_that_fits(sizes: Sizes, allowed: int, most: int) -> int:
             f"measuring needs {_shown(sizes.fixed + 4 * sizes.at_once)} beside the model, {_shown(allowed)} is allowed "
             "or free; raise memory=..., or free some"
         )
-    return max(2, min(most, 2 ** int(math.log2(fits))))
+    return max(2, min(most, 1 << (fits.bit_length() - 1)))
 
 
 def plan(snapshot: Snapshot, bounds: Bounds, sizes: Sizes, allowed: int, probes: tuple[Probe, ...]) -> Plan:
@@ -268,7 +267,7 @@ class _Costs:
         rho = getattr(names.get("rho"), "directions", 0)
         tails = 3 * ("nudge" in names) + rho
         train = min(snapshot.batch, len(snapshot.probe.y))
-        step, wide = (_timed(lambda s=s: observe(s.task, s.params, None, {}, s.probe)) / m for s in (some, double))
+        step, wide = (_seconds(each) / m for each in (some, double))
         # The checks that come first (independence, slope, order of the samples) are on one batch each.
         return cls(step, wide, snapshot.depth, tails, snapshot.rule is not None, train * (4 * step + 3 * wide))
 
@@ -296,11 +295,13 @@ def first(snapshot: Snapshot, n: int) -> Snapshot:
     return replace(snapshot, probe=Batch(snapshot.probe.x[:n], snapshot.probe.y[:n]))
 
 
-def _timed(work: Callable[[], Any]) -> float:
+def _seconds(snapshot: Snapshot) -> float:
+    """Of one observation, once what is done at first only is done."""
     best = math.inf
     for _ in range(2):
         began = time.perf_counter()
-        work()
+        with torch.no_grad():
+            observe(snapshot.task, snapshot.params, None, {}, snapshot.probe)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - began)

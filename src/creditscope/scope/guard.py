@@ -17,7 +17,7 @@ _SEED = 0
 _guard: ContextVar["Guard | None"] = ContextVar("guard", default=None)
 
 
-class Guard(TorchDispatchMode):
+class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operation of this thread: memory is copied before a write, draws are from generators of our own.
 
     Args:
@@ -25,7 +25,7 @@ class Guard(TorchDispatchMode):
     """
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._watched = {_memory(t): t for t in tensors if t.layout == torch.strided and not t.is_meta}
         self._copies: dict[int, Tensor] = {}
         self._generators: dict[torch.device, torch.Generator] = {}
@@ -71,7 +71,7 @@ class Guard(TorchDispatchMode):
                 memory = _memory(tensor)
                 if memory in self._watched and memory not in self._copies:
                     own = self._watched[memory].untyped_storage()
-                    self._copies[memory] = torch.empty(0, dtype=torch.uint8, device=own.device).set_(own.clone())
+                    self._copies[memory] = torch.empty(0, dtype=torch.uint8, device=own.device).set_(own.clone())  # type: ignore[no-untyped-call]
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device.type == "cuda" and device.index is None:
@@ -136,4 +136,4 @@ def _default(device: torch.device) -> torch.Generator:
 
 
 def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)

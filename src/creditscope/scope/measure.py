@@ -299,10 +299,8 @@ def _refuse_step_functions(snapshot: Snapshot) -> None:
     zero = [level for level, g in enumerate(snapshot.observation.references) if not bool(g.any())]
     if not zero or snapshot.grads is None:
         return
-    block_of = snapshot.task.blocks.block_of
-    before = [
-        g for name, g in snapshot.grads.items() if (block_of(name) if block_of(name) is not None else -1) < zero[-1]
-    ]
+    block_of = {name: snapshot.task.blocks.block_of(name) for name in snapshot.grads}
+    before = [g for name, g in snapshot.grads.items() if (at := block_of[name]) is not None and at < zero[-1]]
     if any(bool(g.any()) for g in before):
         raise BadInput(
             f"the true gradient at state {zero[-1]} is zero for every sample, and the backward pass writes another: "

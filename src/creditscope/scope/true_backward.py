@@ -31,14 +31,14 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 _tape: ContextVar["Shadows | None"] = ContextVar("tape", default=None)
 
 
-class Shadows(TorchDispatchMode):
+class Shadows(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Every operation of this thread is done on shadows, which are recorded whatever the code says of its backward.
 
     ``bytes`` says how much new memory the operations asked for.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = 0
         self._shadows = WeakTensorKeyDictionary()
 
@@ -58,7 +58,7 @@ class Shadows(TorchDispatchMode):
         Args:
             tensor: As the code sees it.
         """
-        found = self._shadows.get(tensor)
+        found = self._shadows.get(tensor)  # type: ignore[no-untyped-call]
         if found is None:
             with torch.inference_mode(False):
                 found = tensor.data
@@ -103,7 +103,7 @@ def _nothing_packed() -> AbstractContextManager[Any]:
     return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
 
 
-class Float64(TorchDispatchMode):
+class Float64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A float32 model in float64: a cast to fewer bits, or numbers made with fewer, are in float64 too."""
 
     def __torch_dispatch__(
@@ -291,7 +291,7 @@ def _recording(shadows: Shadows) -> Iterator[None]:
 def _arithmetic(model: nn.Module, dtype: torch.dtype) -> AbstractContextManager[Any]:
     """Of a float64 copy: what the code casts to its own dtype is cast to float64."""
     own = next((p.dtype for p in model.parameters() if p.is_floating_point()), dtype)
-    return Float64() if dtype == torch.float64 != own else nullcontext()
+    return Float64() if dtype == torch.float64 != own else nullcontext()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
