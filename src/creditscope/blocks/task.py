@@ -125,15 +125,15 @@ class Task(NamedTuple):
         )
 
 
-def input_gradient(function: Callable[[Tensor], Tensor], value: Tensor, blocks: Blocks) -> Tensor:
+def input_gradient(function: Callable[[Tensor], Tensor], value: Tensor, blocks: Blocks | None = None) -> Tensor:
     """Gradient of Σ_i function(value)_i with respect to value: per sample, sum-reduced; zero where it has none.
 
     Args:
         function: Of the value; may run the model.
         value: Where.
-        blocks: The partitioned model.
+        blocks: The model that it runs; None: it runs none.
     """
-    out, pullback = blocks.vjp(function, value)
+    out, pullback = (vjp if blocks is None else blocks.vjp)(function, value)
     found = pullback(torch.ones_like(out))[0]
     return torch.zeros_like(value) if found is None else found
 

@@ -241,8 +241,8 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
     """
     if "reference" not in observed.fields or not observed.finite:
         return
-    snapshot = first(snapshot, _SLOPE_SAMPLES)
     _refuse_step_functions(snapshot)
+    snapshot = first(snapshot, _SLOPE_SAMPLES)
     double = float64_copy(snapshot)
     x, y = double.probe
     full = {**double.task.buffers, **double.params}
@@ -296,8 +296,11 @@ def require_true_reference(snapshot: Snapshot, observed: ModelObservation) -> No
 
 def _refuse_step_functions(snapshot: Snapshot) -> None:
     """A true gradient of exactly zero where the model's own backward writes one: a step function with a surrogate."""
-    zero = [level for level, g in enumerate(snapshot.observation.references) if not bool(g.any())]
-    if not zero or snapshot.grads is None:
+    if snapshot.grads is None or snapshot.train is None:
+        return
+    same = first(snapshot, len(snapshot.train.y)).observation
+    zero = [level for level, g in enumerate(same.references) if not bool(g.any())]
+    if not zero:
         return
     block_of = {name: snapshot.task.blocks.block_of(name) for name in snapshot.grads}
     before = [g for name, g in snapshot.grads.items() if (at := block_of[name]) is not None and at < zero[-1]]
@@ -345,7 +348,7 @@ def _by_batch(snapshot: Snapshot) -> tuple[EpochNumbers, Tensor, Tensor, bool]:
             run = (snapshot.task, snapshot.params, snapshot.rule, snapshot.state, batch, snapshot.view)
             # On a GPU every operation on a few numbers would cost more than here.
             parts.append(EpochNumbers(sample_numbers(seen, snapshot.view), observed_credit(own, *run)).cpu())
-        answers.append(seen.logits.argmax(-1))
+        answers.append(seen.logits.argmax(-1) if seen.logits.ndim > 1 else seen.logits)
         losses.append(seen.loss)
         finite = finite and bool(are_finite(seen.states).all())
         told = told or seen.delivered is None or any(bool(c.any()) for c in seen.delivered)

@@ -40,6 +40,8 @@ from creditscope.scope.steps import LastStep
 from creditscope.scope.subject import LossOf, Subject
 
 _COPIES = 0.1
+# Share of the samples on which the expensive set is measured at the first look.
+_FIRST = 0.25
 _LOOK = ("per-epoch", "guard", "expensive")
 OnRow = Callable[[HeaderRow, EpochRow | ProbeRow | EndRow], None]
 logger = logging.getLogger("creditscope")
@@ -162,7 +164,8 @@ class Scope:
         self._subject = subject
         self._every, self._budget = every, budget
         self._on_alert, self._on_row = on_alert, on_row
-        self._planned, self._last = planned, last
+        # Nothing is judged by the first look, and nothing is known yet of the time.
+        self._planned, self._last, self._first = planned, last, planned.smaller(_FIRST)
         self._protocol = protocol
         self._monitor = Monitor(protocol, mode="stop" if stop else "alert", on_problem=logger.warning)
         off = switched_off(device_of(subject.model).type)
@@ -325,8 +328,8 @@ class Scope:
     def _affordable(self, *sets: str) -> bool:
         elapsed = time.monotonic() - self._began
         cost = sum(self._cost[name] for name in sets)
-        # What the last look will cost is kept back.
-        last = sum(self._cost[name] for name in _LOOK)
+        # What the last look will cost is kept back, up to half of what there is: beyond that it is made smaller.
+        last = min(sum(self._cost[name] for name in _LOOK), 0.5 * self._budget * elapsed)
         return self._spent + cost + last <= self._budget * (elapsed + cost + last)
 
     def _shrink(self) -> None:
@@ -369,7 +372,8 @@ class Scope:
         with restoring(self._subject.model):
             snapshot = self._subject.snapshot(self._init, self._epoch, self._step)
             snapshot = replace(snapshot, update=self._last_step.update())
-            row = expensive_row(self._subject, snapshot, self._last if last else self._planned, last, self._independent)
+            plan = self._last if last else self._planned if self._epoch else self._first
+            row = expensive_row(self._subject, snapshot, plan, last, self._independent)
         self._spend("expensive", began)
         self._add(row)
 
