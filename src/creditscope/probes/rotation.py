@@ -50,7 +50,8 @@ def rotations(count: int, width: int, generator: torch.Generator) -> Tensor:
     """
     entries = torch.randn((count, width, width), generator=generator, dtype=torch.float64, device=generator.device)
     q, r = torch.linalg.qr(entries)
-    return q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
+    turned: Tensor = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
+    return turned
 
 
 def _drawn(credit: Tensor, reference: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -64,7 +65,8 @@ def _normal(credit: Tensor, reference: Tensor, count: int, generator: torch.Gene
     values, vectors = torch.linalg.eigh(_inner(credit, reference) / credit.shape[2])
     root = vectors * values.clamp(min=0).sqrt()
     standard = torch.randn((count, len(credit)), generator=generator, dtype=torch.float64, device=generator.device)
-    return standard @ root.T
+    drawn: Tensor = standard @ root.T
+    return drawn
 
 
 def _inner(credit: Tensor, reference: Tensor) -> Tensor:
