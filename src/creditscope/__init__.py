@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each name c
     from creditscope.protocol.check import Outcome as Outcome
     from creditscope.protocol.checks.point import EpochCheck as EpochCheck
     from creditscope.protocol.checks.point import ProbeCheck as ProbeCheck
+    from creditscope.protocol.comparison import compare as compare
     from creditscope.protocol.evidence import Evidence as Evidence
     from creditscope.protocol.evidence import Grade as Grade
     from creditscope.protocol.monitor import Monitor as Monitor
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each name c
     from creditscope.scope.credit import rule_credit as rule_credit
     from creditscope.scope.locality import check_locality as check_locality
     from creditscope.scope.watch import watch as watch
+    from creditscope.studies.explain import explain as explain
 
     __version__: str
 
@@ -82,7 +84,9 @@ _PUBLIC = {
     "audit_model": "creditscope.scope.audit_model",
     "backward_credit": "creditscope.scope.credit",
     "check_locality": "creditscope.scope.locality",
+    "compare": "creditscope.protocol.comparison",
     "draw_figure": "creditscope.figures.write",
+    "explain": "creditscope.studies.explain",
     "frozen_copy": "creditscope.scope.audit_model",
     "load_data": "creditscope.data",
     "load_logs": "creditscope.records.load",

@@ -71,7 +71,11 @@ def softmax_error(logits, y):
     return e
 
 
-def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True, sent=None):
+def over_rms(c):
+    return c / (np.sqrt((c**2).mean(1, keepdims=True)) + RMS_EPS)
+
+
+def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True, sent=None, given=None):
     """One rule on one batch.
 
     Args:
@@ -83,6 +87,7 @@ def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True, sent=None
         penalty: λ.
         terminal_ln: Whether out_ln stands before the head.
         sent: Of a direct rule, what goes through the matrices, from (e, y); None: e.
+        given: The credit c_0..c_L of a block rule, found elsewhere; ``method`` is then ``dfa`` or ``dfa-rms``.
 
     Returns:
         Gradients of the mean over the batch, credit c_0..c_L per sample, logits.
@@ -115,10 +120,12 @@ def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True, sent=None
             credit.insert(0, credit[0] @ feedback[f"M.{level}"])
     else:
         s = e if sent is None else sent(e, y)
-        signals = [s @ feedback[f"B.{level}"] for level in range(depth)]
+        signals = [] if given is not None else [s @ feedback[f"B.{level}"] for level in range(depth)]
         if method == "dfa-rms":
-            signals = [s / (np.sqrt((s**2).mean(1, keepdims=True)) + RMS_EPS) for s in signals]
-        credit = [signals[0], *signals]
+            signals = [over_rms(s) for s in signals]
+        credit = [*signals[:1], *signals]
+    if given is not None:
+        credit = [over_rms(c) for c in given] if method == "dfa-rms" else list(given)
 
     # BP's penalty is part of the loss: what it sends down the stream goes on to every block below.
     from_penalty = np.zeros_like(at_top)

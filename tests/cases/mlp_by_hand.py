@@ -1,7 +1,7 @@
 """Every rule's backward pass through an MLP without skips, in numpy from the equations."""
 
 import numpy as np
-from cases.by_hand import RMS_EPS, layer_norm, layer_norm_back, softmax_error
+from cases.by_hand import layer_norm, layer_norm_back, over_rms, softmax_error
 
 SLOPES = {
     "relu": (lambda z: np.maximum(z, 0), lambda z: (z > 0).astype(float)),
@@ -9,8 +9,8 @@ SLOPES = {
 }
 
 
-def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True, activation="relu"):
-    """One rule on one batch: gradients of the mean, credit c_0..c_L per sample, logits."""
+def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True, activation="relu", given=None):
+    """As of a ResMLP: gradients of the mean, credit c_0..c_L per sample, logits."""
     act, slope = SLOPES[activation]
     depth = sum(name.startswith("blocks.") and name.endswith("weight") for name in p)
     names = ["embed", *(f"blocks.{level}.0" for level in range(depth))]
@@ -37,10 +37,11 @@ def backward(method, p, feedback, x, y, penalty=0.0, terminal_ln=True, activatio
             credit[level] = (credit[level + 1] * slope(pre[level + 1])) @ back
         elif method == "fa-block":
             credit[level] = credit[level + 1] @ feedback[f"M.{level}"]
-    if method.startswith("dfa"):
+    if given is not None:
+        credit = [over_rms(c) for c in given] if method == "dfa-rms" else list(given)
+    elif method.startswith("dfa"):
         sent = [e @ feedback[f"B.{level}"] for level in (0, *range(depth))]
-        rms = [np.sqrt((c**2).mean(1, keepdims=True)) + RMS_EPS if method == "dfa-rms" else 1.0 for c in sent]
-        credit = [c / r for c, r in zip(sent, rms, strict=True)]
+        credit = [over_rms(c) for c in sent] if method == "dfa-rms" else sent
     # The branch is the whole output: the penalty pulls each block's output to zero.
     for level in reversed(range(depth)):
         extra[level + 1] = extra[level + 1] + 2 * penalty * states[level + 1]

@@ -79,7 +79,10 @@ def test_a_bad_spec_is_refused_before_anything_starts(tmp_path):
     path.write_text("preset: demo\nset: {depht: 3}\n")
     result = call(path, "--out", tmp_path / "runs")
     assert isinstance(result.exception, BadFile)
-    assert str(result.exception) == "bad.yaml: line 2: set.depht: no such setting; did you mean 'depth' or 'epochs' or 'model.patch'?"
+    assert (
+        str(result.exception)
+        == "bad.yaml: line 2: set.depht: no such setting; did you mean 'depth' or 'epochs' or 'model.patch'?"
+    )
     assert not (tmp_path / "runs").exists()
 
 

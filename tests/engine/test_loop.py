@@ -4,6 +4,7 @@ import hashlib
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from creditscope.errors import BadFile, CannotWrite
 from creditscope.execution.context import Quiet
 from creditscope.probes.functional.movement import movements
 from creditscope.records import DataSpec, OptimiserSpec, ProbeSpec, RunLog
+from creditscope.rules.build import given_rules
+from creditscope.rules.direct_feedback import DirectFeedback
 
 
 def loop(folder, specs, on_row=lambda header, row: None, resume=False):
@@ -171,6 +174,44 @@ def test_a_run_that_diverges_is_marked_and_the_others_go_on(tmp_path):
 def test_a_fleet_of_diverged_runs_ends_at_once(tmp_path):
     log = loop(tmp_path, [WILD])[0]
     assert len(log.epochs) == 2
+
+
+@dataclass(frozen=True)
+class Overflowing(DirectFeedback):
+    """dfa with an entry of its own that nothing reads and that grows without bound."""
+
+    growth: float = 1.0
+
+    name = "overflowing"
+    learns = True
+
+    def init(self, task, params, generator):
+        return super().init(task, params, generator) | {"spare": next(iter(params.values())).new_ones(2, 2)}
+
+    def assign(self, task, params, state, seen):
+        return super().assign(task, params, state, seen)._replace(state={"spare": state["spare"] * self.growth})
+
+
+def test_a_learned_state_that_is_no_longer_finite_ends_the_run_by_name(tmp_path):
+    given = given_rules([Overflowing])
+    runs = [spec(f"overflowing(growth={growth})", probe=FEW) for growth in (1e200, 2.0)]
+    made = Fleet(runs, features(), fleets.default_model, fleets.CPU, rules=given)
+    FleetLoop(made, tmp_path, lambda header, row: None, Quiet()).run(resume=False)
+    ends = {run.options["growth"]: RunLog.read(tmp_path / f"{run.run_id}.jsonl") for run in runs}
+    broken, fine = ends[1e200], ends[2.0]
+    assert (broken.end.status, broken.end.epoch) == ("diverged", 1)
+    assert broken.end.reason == "the learned spare became non-finite"
+    assert broken.last.nonfinite["movement.feedback.spare"] == "nan"
+    assert fine.finished
+
+
+def test_of_a_state_that_partly_learns_the_rest_has_no_movement():
+    made, _ = fleets.trained([spec("credit-bridge"), spec("kp")])
+    rows = made.movements(made.observe())
+    by_rule = {one.rule: row.feedback for one, row in zip(made.specs, rows, strict=True)}
+    assert set(by_rule["credit-bridge"]) == {"V.in", "V.level", "V.label"}, "neither dfa's matrices nor a vector"
+    assert all(value > 1e-4 for value in by_rule["credit-bridge"].values())
+    assert set(by_rule["kp"]) == set(made.state_of(next(r for r, one in enumerate(made.specs) if one.rule == "kp")))
 
 
 def stop_at(run_id, epoch):

@@ -174,15 +174,21 @@ def test_a_uniform_feedback_gets_a_uniform_null(company):
 
 
 def test_what_has_no_null_says_why(company):
-    for method, said in (
-        ("my-kp", "this feedback learns"),
-        ("my-pepita", "delivers no credit|no credit at the states"),
+    for method, field, said in (
+        ("my-kp", "gradient_null", "this feedback learns"),
+        ("my-pepita", "null", "delivers no credit|no credit at the states"),
     ):
         row = measure_expensive(company.snapshot(run_of(company, method), 4), 19, 4, keep_draws=False)
-        assert row.null is None
-        assert re.search(said, row.not_measured["null"]), row.not_measured["null"]
+        assert getattr(row, field) is None
+        assert re.search(said, row.not_measured[field]), row.not_measured[field]
         assert row.gradient_cosine is not None
         assert row.fidelity is not None
+
+
+def test_credit_that_learned_is_compared_with_itself_rotated(company):
+    row = measure_expensive(company.snapshot(run_of(company, "my-kp"), 4), 19, 4, keep_draws=False)
+    assert row.null.kind == "rotated credit"
+    assert all(p is not None for p in row.null.p)
 
 
 def test_a_gradient_for_an_unknown_name_raises():

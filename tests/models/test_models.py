@@ -53,7 +53,7 @@ def test_refused_models(given, message):
 
 
 def test_options_are_what_a_model_is_told_besides_its_shape():
-    assert options_of("resmlp") == {}
+    assert options_of("resmlp") == {"second_sd": 0.01}
     assert options_of("mlp") == {"activation": "relu"}
     assert options_of("vit-mini") == {"patch": 4, "heads": 4, "ratio": 2}
     assert full_options("vit-mini", {"patch": "8", "heads": "4"}) == {"patch": 8}

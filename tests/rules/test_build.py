@@ -45,7 +45,7 @@ REFUSED = {
     "outside-rms": "-rms divides the signal that each block receives, and outside sends none; drop -rms",
     "outside+pen0.1": "method 'outside+pen0.1': a penalty on the branches does not apply to outside; drop +pen",
     "dfa@fixed-feedback": "@fixed-feedback: nothing of dfa learns but the weights; drop it",
-    "dfa(a=1)": "rule dfa has no option 'a'; it has none",
+    "fa-block(a=1)": "rule fa-block has no option 'a'; it has none",
     "outside(decy=1)": "rule outside has no option 'decy'; did you mean 'decay'",
     "outside(decay=fast)": "option decay of rule outside: wanted a number, got 'fast'",
     "outside(steps=1.5)": "option steps of rule outside: wanted a whole number, got '1.5'",

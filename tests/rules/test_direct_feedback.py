@@ -7,6 +7,7 @@ import pytest
 import torch
 from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, seeded_generator, task_of, vit
 
+from creditscope.errors import BadInput
 from creditscope.rules.direct_feedback import DirectFeedback
 from creditscope.rules.wrappers import Normalised
 
@@ -99,3 +100,28 @@ def test_an_embedding_of_another_shape_has_its_own_matrix_drawn_last():
 def test_the_log_says_when_credit_is_normalised():
     assert "divided by its RMS per sample" in Normalised(DirectFeedback()).injection
     assert "RMS" not in DirectFeedback().injection
+
+
+def test_an_embedding_with_feedback_of_its_own_gets_another_credit():
+    task, params, batch = case(resmlp(), (5,), 4)
+    rule = DirectFeedback(own_embedding=True)
+    feedback = rule.init(task, params, seeded_generator())
+    credit, e = rule.deliver(task, params, feedback, batch), error_of(task, params, batch)
+    np.testing.assert_allclose(credit[0], e @ feedback["B.embedding"], rtol=1e-5)
+    np.testing.assert_allclose(credit[1], e @ feedback["B.0"], rtol=1e-5)
+    shared = DirectFeedback().init(task, params, seeded_generator())
+    assert torch.equal(feedback["B.0"], shared["B.0"])  # the blocks are served as before
+    assert rule.redraw(task, params, feedback)(seeded_generator(), 3)["B.embedding"].shape == (3, 4, 6)
+
+
+def test_scale_and_distribution_of_the_feedback():
+    task, params, _ = case(resmlp(), (5,), 4)
+    plain = DirectFeedback().init(task, params, seeded_generator())
+    large = DirectFeedback(scale=3.0).init(task, params, seeded_generator())
+    assert all(torch.allclose(large[name], 3 * plain[name]) for name in plain)
+    even = DirectFeedback(dist="uniform").redraw(task, params, plain)(seeded_generator(), 4000)["B.0"]
+    bound = math.sqrt(3 / 4)  # of a uniform distribution of variance 1/4
+    assert bound * 0.999 < float(even.abs().max()) <= bound
+    assert float(even.var()) == pytest.approx(1 / 4, rel=0.02)
+    with pytest.raises(BadInput, match="option dist: did you mean 'uniform'"):
+        DirectFeedback(dist="unform")

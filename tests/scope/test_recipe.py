@@ -140,7 +140,7 @@ def test_the_same_by_watching():
 
 
 def test_a_users_dfa_whose_feedback_is_thrown_away_is_not_taken_on_trust():
-    """The matrices that are saved are not those that trained: the credit points nowhere, at a width that shows little."""
+    """The matrices that are saved are not those that trained: the credit points nowhere, at a width that hides it."""
     logs = []
     for seed in SEEDS:
         model = build(seed)

@@ -4,7 +4,17 @@ from creditscope.blocks.feedback import FeedbackInit
 from creditscope.blocks.identity import Identity, Proof, Reported
 from creditscope.blocks.observe import Observation, observe
 from creditscope.blocks.partition import Blocks, Params, Pass
-from creditscope.blocks.rule import CreditRule, FeedbackRule, Moment, Moves, Redraw, RuleState, Step, published_index
+from creditscope.blocks.rule import (
+    CreditRule,
+    FeedbackRule,
+    Moment,
+    Moves,
+    NullKind,
+    Redraw,
+    RuleState,
+    Step,
+    published_index,
+)
 from creditscope.blocks.snapshot import Snapshot, are_finite
 from creditscope.blocks.task import Batch, LossFn, Task, penalty_gradient
 from creditscope.blocks.views import VIEWS, view_signal, view_state
@@ -20,6 +30,7 @@ __all__ = [
     "LossFn",
     "Moment",
     "Moves",
+    "NullKind",
     "Observation",
     "Params",
     "Pass",

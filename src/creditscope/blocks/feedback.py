@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+Distribution = Literal["normal", "uniform"]
+
 
 class FeedbackInit(NamedTuple):
     """How one feedback tensor is drawn: independent entries with mean 0.
@@ -18,7 +20,7 @@ class FeedbackInit(NamedTuple):
 
     shape: tuple[int, ...]
     sd: float
-    distribution: Literal["normal", "uniform"] = "normal"
+    distribution: Distribution = "normal"
 
     def standard(
         self, generator: torch.Generator, count: int | None = None, dtype: torch.dtype = torch.float64

@@ -115,7 +115,7 @@ class Blocks:
             params: Parameters and buffers by name.
             x: Inputs.
             taps: Added to state l as it goes on; differentiating by a zero tap gives the gradient at the state.
-            replace: State l is replaced by this one; what came before has no influence.
+            replace: In the place of state l this one goes on; ``states`` holds the one that came out.
             detach: Whether each state is detached as it goes on, so that gradients stay inside one block.
             penalty: λ: a backward pass adds the gradient of λ·mean ‖f_l‖² at each branch; None: it adds nothing.
         """
@@ -128,9 +128,9 @@ class Blocks:
                     f"the stream must pass each block once, in the order {', '.join(self.names)}; "
                     f"block {self.names[max(level - 1, 0)]} came out of turn"
                 )
+            states[level] = h
             if replace is not None and level in replace:
                 h = replace[level]
-            states[level] = h
             if detach:
                 h = h.detach()
             if taps is not None and level in taps:

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from creditscope.records.rule_card import Family, PenaltyKind, RuleCard, Sketch
 # Whatever a rule keeps from step to step, by name: feedback, auxiliary nets, running averages.
 RuleState = dict[str, Tensor]
 Redraw = Callable[[torch.Generator, int], RuleState]
+NullKind = Literal["fresh feedback", "rotated credit"]
 
 
 class Moment(NamedTuple):
@@ -117,6 +118,14 @@ class CreditRule(ABC):
     def learns(self) -> bool:
         """Whether the rule changes its state in training; if not, ``step`` may neither return nor train any of it."""
         return False
+
+    @property
+    def null_kind(self) -> NullKind:
+        """What its cosine is compared with, where that is redrawn: credit from fresh feedback or its own, rotated.
+
+        Feedback that learned is no draw, and where nothing is drawn nothing can be drawn again.
+        """
+        return "rotated credit" if self.learns else "fresh feedback"
 
     @property
     def penalises(self) -> bool:

@@ -37,7 +37,6 @@ class Snapshot:
         fit: Samples to fit linear readouts on; None: not measured.
         test: Samples to test them on.
         noise: Random numbers for that step, as the rule asks for them.
-        phase: Which kind of step the rule would take next, an anchor apart.
     """
 
     task: Task
@@ -58,7 +57,6 @@ class Snapshot:
     fit: Batch | None = None
     test: Batch | None = None
     noise: Mapping[str, Tensor] = field(default_factory=dict)
-    phase: str = ""
 
     @property
     def depth(self) -> int:
@@ -115,7 +113,7 @@ class Snapshot:
             return dict(self.grads)
         if self.rule is None or self.train is None:
             raise NotMeasured("parameter gradients: neither a rule nor gradients of the user's own backward are known")
-        step = self.rule.step(self.held, self.moving, self.state, self.train, self.noise, self.phase)
+        step = self.rule.step(self.held, self.moving, self.state, self.train, self.noise, self.task.phase)
         return {name: grad for name, grad in step.grads.items() if name in self.params}
 
     @cached_property

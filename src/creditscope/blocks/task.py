@@ -34,6 +34,7 @@ class Task(NamedTuple):
         fixed: Parameters that do not train here, by name; no gradient is formed for them.
         penalty: λ of the penalty λ·‖f_l‖² whose gradient every backward pass adds at each branch; None: no penalty.
         normalise: Whether a rule that sends each block a signal divides it by its root mean square, per sample.
+        phase: Which kind of step comes next, for whoever asks a rule for its credit; a step is told its own.
     """
 
     blocks: Blocks
@@ -46,6 +47,7 @@ class Task(NamedTuple):
     fixed: Params = MappingProxyType({})
     penalty: Tensor | None = None
     normalise: bool = False
+    phase: str = ""
 
     @classmethod
     def of(cls, blocks: Blocks, loss: LossFn, x: Tensor) -> "Task":
@@ -92,6 +94,17 @@ class Task(NamedTuple):
         """
         buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
         return self.blocks.tail({**buffers, **self.fixed, **params}, level, h, x)
+
+    def apart(self, params: Params, inputs: Mapping[int, Tensor], x: Tensor) -> Pass:
+        """A forward pass in which parts get inputs of their own; ``states`` holds what comes out of each.
+
+        Args:
+            params: The parameters that train.
+            inputs: What goes on in the place of state l: into block l, or for l = L into the readout.
+            x: What goes into the embedding; one sample where nobody asks what becomes of it.
+        """
+        buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
+        return self.blocks.forward({**buffers, **self.fixed, **params}, x, replace=inputs)
 
     def error(self, logits: Tensor, y: Tensor) -> Tensor:
         """The output error e = ∂ℓ_i/∂logits per sample (softmax − onehot for cross-entropy)."""

@@ -12,6 +12,7 @@ from creditscope.engine.locality import is_local
 from creditscope.engine.noise import one_draw
 from creditscope.engine.step import Sent, take_step
 from creditscope.errors import BadInput
+from creditscope.probes.functional.cosine import cosines
 from creditscope.probes.seeds import probe_generator
 from creditscope.rules.anchor import unanchored
 from creditscope.rules.wrappers import Normalised
@@ -86,8 +87,8 @@ def check_exact(rule: CreditRule, task: Task, params: Params, state: RuleState, 
     references = observe(task, params, None, {}, batch).references
     credit = rule.deliver(task, params, state, batch)
     for level, (c, g, claimed) in enumerate(zip(credit, references, claims, strict=True)):
-        size = float(c.double().norm() * g.double().norm())
-        if claimed and size > 0 and float((c.double() * g.double()).sum()) < EXACT * size:
+        cosine, defined = cosines(c.flatten(1), g.flatten(1))
+        if claimed and bool((cosine[defined] < EXACT).any()):
             raise BadInput(
                 f"rule {rule.name} says that its credit at state {level} is the gradient, and it is not; correct its "
                 f"exact()"

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
-from creditscope.blocks import Batch, Blocks, Moment, RuleState, Snapshot, Step, Task
+from creditscope.blocks import Batch, Blocks, CreditRule, Moment, RuleState, Snapshot, Step, Task
 from creditscope.data.batches import normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
@@ -117,7 +117,7 @@ class Fleet:
         self._lanes = Lanes(len(self.groups), device)
         # They get this fleet's methods at each call: stored methods would keep the fleet alive after its last user.
         self._evaluate: Recorded[Scores] = Recorded(device)
-        self._summarise: Recorded[Summary] = Recorded(device)
+        self._summarise: dict[tuple[str, ...], Recorded[Summary]] = {}
         self._move: Recorded[tuple[Tensor, tuple[Tensor, ...]]] = Recorded(device)
         self.streams = Streams(device)
         with torch.no_grad():
@@ -150,6 +150,7 @@ class Fleet:
             for moment in (moment for stack in moments for moment in stack.values()):
                 moment.zero_()
         self.set_steps(0)
+        self._steps = 0
         self.streams.wait()
 
     def set_steps(self, steps: int) -> None:
@@ -204,13 +205,21 @@ class Fleet:
 
     def step(self) -> None:
         """One optimiser step of every run."""
-        moment = self.moment(self._steps)
-        phases = tuple(one_answer(group.variants, "phase", lambda rule: rule.phase(moment)) for group in self.groups)
+        phases = self._phases()
         train = self._train.setdefault(phases, Recorded(self.device))
         self._steps += 1
         self.noise.draw()
         with precision(self.spec), torch.no_grad():
             train(partial(self._step, phases), self._live)
+
+    def _phases(self, own: bool = False) -> tuple[str, ...]:
+        """Which kind of step comes next, group by group; the rules' own where a probe asks, which no anchor answers."""
+        moment = self.moment(self._steps)
+
+        def phase(rule: CreditRule) -> str:
+            return (unanchored(rule) if own else rule).phase(moment)
+
+        return tuple(one_answer(group.variants, "phase", phase) for group in self.groups)
 
     def moment(self, step: int) -> Moment:
         """A step of the training, counted from 0; after the last one, the last."""
@@ -293,7 +302,9 @@ class Fleet:
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU the work is queued, not waited for."""
         with torch.no_grad(), full_precision():
-            return FleetObservation(self._summarise(self._summary), *self._move(self._movement.measure))
+            phases = self._phases(own=True)
+            summary = self._summarise.setdefault(phases, Recorded(self.device))
+            return FleetObservation(summary(partial(self._summary, phases)), *self._move(self._movement.measure))
 
     def summaries(self, observation: FleetObservation) -> list[Summary]:
         """Every run's own numbers of the probe data, on the CPU.
@@ -312,7 +323,7 @@ class Fleet:
         """
         return self._movement.rows(observation.moved, observation.feedback)
 
-    def _summary(self) -> Summary:
+    def _summary(self, phases: tuple[str, ...]) -> Summary:
         """The numbers of the probe data of every run: each group is observed by itself, all are summarised together."""
         found: list[EpochNumbers] = []
         batches = self._probe()
@@ -326,9 +337,11 @@ class Fleet:
                 batch: Batch,
                 few: int,
                 group: Group = group,
+                phase: str = phases[lane],
             ) -> EpochNumbers:
                 options = {name: value for name, value in numbers.items() if name != "penalty"}
-                task, rule = self.task._replace(buffers=buffers), with_numbers(group.rule, in_float64(options))
+                task = self.task._replace(buffers=buffers, phase=phase)
+                rule = with_numbers(group.rule, in_float64(options))
                 return epoch_numbers(task, params, rule, state, batch, self.spec.view or "flat", few)
 
             with self._lanes.lane(lane):
@@ -360,7 +373,10 @@ class Fleet:
         fit, test = 4 * n, 2 * n
         own = epoch_order(spec.seed, 1, len(self.data.x_train), spec.batch)[0].to(self.device)
         return Snapshot(
-            task=self.task._replace(buffers={name: b[run] for name, b in state.buffers.items()}),
+            task=self.task._replace(
+                buffers={name: b[run] for name, b in state.buffers.items()},
+                phase=unanchored(rule).phase(self.moment(epoch * self.steps_per_epoch)),
+            ),
             params={name: p[run] for name, p in state.params.items()},
             init={name: p[run] for name, p in self.init.items()},
             rule=rule,
@@ -377,7 +393,6 @@ class Fleet:
             fit=Batch(self.inputs(self.data.x_train[:fit]), self.data.y_train[:fit]),
             test=Batch(self.inputs(self.data.x_test[:test]), self.data.y_test[:test]),
             noise=one_draw(group.noise, probe_generator(spec.seed, epoch, "noise", self.device), self.dtype),
-            phase=unanchored(rule).phase(self.moment(epoch * self.steps_per_epoch)),
         )
 
     def group_of(self, run: int) -> Group:

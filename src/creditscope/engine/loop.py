@@ -15,6 +15,7 @@ from creditscope.blocks import RuleState
 from creditscope.engine.checkpoint import FleetState, restore
 from creditscope.engine.cuda_streams import Ready, at_once
 from creditscope.engine.fleet import Fleet
+from creditscope.engine.movement import broken_feedback
 from creditscope.engine.state import FleetObservation, Scores
 from creditscope.engine.step import precision, schedule_factor
 from creditscope.errors import BadFile, BadInput
@@ -215,6 +216,7 @@ class FleetLoop:
         epoch = state.epoch
         self.progress.stage(fleet.specs, epoch, "measure")
         summaries, moved = fleet.summaries(look), fleet.movements(look)
+        feedback = broken_feedback(fleet.groups, [rule[0] for rule in state.state.rules])
         loss, accuracy, balanced = (column.tolist() for column in scores[:3])
         trained = None if train_loss is None else train_loss.tolist()
         factor = schedule_factor(fleet.spec.schedule or "constant", epoch, epochs) if epoch else None
@@ -233,15 +235,23 @@ class FleetLoop:
                 time_epoch=seconds,
                 **epoch_fields(summaries[run], group.exact, group.rule.family == "signal"),
             )
-            if self._log(run, row, state, scores.correct[run]):
+            broken = [_nonfinite(row), feedback[run] and f"the learned {feedback[run]}"]
+            if self._log(run, row, state, scores.correct[run], " and ".join(filter(None, broken))):
                 yield
         self.measured_at += seconds
 
-    def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor) -> bool:
-        """Write down a run's epoch; says whether the expensive set was measured for it."""
+    def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor, broken: str) -> bool:
+        """Write down a run's epoch; says whether the expensive set was measured for it.
+
+        Args:
+            run: Which.
+            row: The epoch.
+            state: The fleet at that epoch.
+            correct: Which test images are right.
+            broken: What shows that the run diverged; empty where nothing does.
+        """
         header = self.headers[run]
         epoch, epochs = state.epoch, self.fleet.spec.epochs or 0
-        broken = _nonfinite(row)
         reason = self._write(run, row)
         probed = not broken and is_expensive(epoch, epochs, expensive_epochs(header.spec))
         if probed:

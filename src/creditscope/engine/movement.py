@@ -70,8 +70,25 @@ def _rows(group: Group, moved: Tensor) -> list[dict[str, float | None] | None]:
     return [dict(zip(names, row, strict=True)) for row in moved.T.tolist()]
 
 
+def broken_feedback(groups: Sequence[Group], states: Sequence[Stack]) -> list[str | None]:
+    """Run by run, the first entry of a learning rule's state that is not finite, or None.
+
+    Args:
+        groups: The fleet's groups.
+        states: The state of each group's rule.
+    """
+    found: list[str | None] = []
+    for group, state in zip(groups, states, strict=True):
+        names = sorted(state) if group.rule.learns else []
+        fine = [state[name].isfinite().flatten(1).all(1) for name in names]
+        rows = torch.stack(fine, 1).tolist() if fine else [[]] * (group.stop - group.start)
+        found += [next((name for name, ok in zip(names, row, strict=True) if not ok), None) for row in rows]
+    return found
+
+
 def _learning(group: Group) -> list[str]:
-    """Matrices of a learning rule's state."""
+    """Matrices of a learning rule's state: those that the optimiser trains or, where it trains none, all."""
     if not group.rule.learns:
         return []
-    return [name for name, t in group.state.items() if t.ndim > 2 and t.is_floating_point()]
+    learning = group.first or group.state
+    return [name for name, t in group.state.items() if name in learning and t.ndim > 2 and t.is_floating_point()]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
@@ -39,7 +40,7 @@ class Traced:
 
     def _trace(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         try:
-            listed = simplify(self._written_down(args))
+            listed = simplify(self._listed(args))
         except Exception as error:  # a user's model may hold what cannot be traced, and training does not need it
             if self._compiled:
                 raise
@@ -49,10 +50,13 @@ class Traced:
             listed = suit_gpu(listed)
         return torch.compile(listed, dynamic=False) if self._compiled else listed
 
-    def _written_down(self, args: tuple[Any, ...]) -> torch.fx.GraphModule:
+    def _listed(self, args: tuple[Any, ...]) -> GraphModule:
+        """The list, made on tensors without content where that goes: tracing holds on to every intermediate value.
+
+        Forward-mode differentiation of a LayerNorm is lost on such tensors.
+        """
         try:
-            # On tensors without content: tracing holds on to every intermediate value.
-            return make_fx(self._function, tracing_mode="fake", _allow_non_fake_inputs=True)(*args)
+            trace = make_fx(self._function, tracing_mode="fake", _allow_non_fake_inputs=True)
+            return trace(*args)
         except FakeTensorDeviceMismatchError:
-            # Forward-mode differentiation under vmap makes zeros on a device of its own there.
             return make_fx(self._function, tracing_mode="real")(*args)

@@ -56,14 +56,24 @@ class Drawn:
         Args:
             suffix: ``.pdf``, ``.png`` or ``.svg``.
         """
-        check_suffix(suffix)
-        out = io.BytesIO()
-        with styled():
-            self.figure.savefig(out, format=suffix[1:].lower(), metadata=_METADATA[suffix.lower()])
-        return out.getvalue()
+        return encoded(self.figure, suffix)
 
     def _repr_png_(self) -> bytes:
         return self.encode(".png")
+
+
+def encoded(figure: Figure, suffix: str) -> bytes:
+    """A picture in one file format, byte for byte the same each time.
+
+    Args:
+        figure: The picture.
+        suffix: ``.pdf``, ``.png`` or ``.svg``.
+    """
+    check_suffix(suffix)
+    out = io.BytesIO()
+    with styled():
+        figure.savefig(out, format=suffix[1:].lower(), metadata=_METADATA[suffix.lower()])
+    return out.getvalue()
 
 
 def check_suffix(suffix: str) -> None:

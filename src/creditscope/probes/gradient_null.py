@@ -113,7 +113,7 @@ def _shuffled_gradients(
     task = double.held
 
     def assign(y: Tensor) -> tuple[Tensor, ...]:
-        grads = rule.step(task, moving, double.state, Batch(train.x, y), double.noise, double.phase).grads
+        grads = rule.step(task, moving, double.state, Batch(train.x, y), double.noise, double.task.phase).grads
         return tuple(one_vector([grads[name] for name in names]) for names in blocks)
 
     generator = probe_generator(double.seed, double.epoch, "gradient-null/labels")
@@ -141,7 +141,7 @@ def _redrawn_gradients(
 
     def assign(feedback: RuleState) -> tuple[Tensor, ...]:
         state = {**double.state, **feedback}
-        grads = rule.step(task, params, state, train, double.noise, double.phase).grads
+        grads = rule.step(task, params, state, train, double.noise, double.task.phase).grads
         return tuple(one_vector([grads[name] for name in names]) for names in blocks)
 
     states = sum(math.prod(shape) for shape in double.task.shapes) * len(train.x)

@@ -1,4 +1,4 @@
-"""Nulls: what a statistic looks like when the feedback is drawn again and everything else stays.
+"""Nulls: what a statistic looks like when the feedback is drawn again, or the credit rotated, and all else stays.
 
 The test is exact whatever the dependence between samples: under the null the run's own feedback is one more draw.
 """
@@ -29,6 +29,7 @@ from creditscope.probes.probe import (
     references_in_view,
     stacks,
 )
+from creditscope.probes.rotation import rotated_cosines
 from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records.rows import NullTest
 
@@ -50,7 +51,8 @@ _STEADY = 2 * _DRAW_ERROR
 class FeedbackNull(Probe):
     """Is the credit aligned, or would any other feedback do as well?
 
-    Measures: mean cosine per state, where it acts and in the published index, against K redraws of the whole feedback.
+    Measures: mean cosine per state, where it acts and in the published index, against K redraws of the whole feedback
+        or, where the rule learns its feedback or has none, against K rotations of the credit itself.
     Healthy: p < .01 at every deep state that is not exact by construction.
     Fooled by: skips that carry exact gradient (the null's mean is then far above 0; a random-vector null is added).
     Null: itself; calibrated by redrawing the run's own feedback.
@@ -70,17 +72,20 @@ class FeedbackNull(Probe):
 
     def measure(self, snapshot: Snapshot) -> Measured:
         """All redraws in chunks, the run's own weights, errors and references fixed."""
-        rule = redrawable(snapshot, self.redraws)
+        rule = redrawable(snapshot, self.redraws, rotated=True)
         double = float64_copy(snapshot)
         exact, g = snapshot.exact, references_in_view(double)
         acting = credits_in_view(double)
         published = published_index(acting, exact)
         observed = [_mean_cosines(signals, g) for signals in (acting, published)]
-        draws = redrawn_cosines(_draw_in(snapshot, acting), rule, self.redraws, _units(g))
+        if rule.null_kind == "rotated credit":
+            draws = tuple(self._rotated(snapshot, signals, g) for signals in (acting, published))
+        else:
+            draws = redrawn_cosines(_draw_in(snapshot, acting), rule, self.redraws, _units(g))
         said = (list(exact), [*exact[1:], exact[-1]])
         fixed = [[a or b for a, b in zip(*pair, strict=True)] for pair in zip(said, map(_steady, draws), strict=True)]
         tests = [
-            null_test(seen, null, skip, self.keep_draws)
+            null_test(seen, null, skip, self.keep_draws).model_copy(update={"kind": rule.null_kind})
             for seen, null, skip in zip(observed, draws, fixed, strict=True)
         ]
         return Measured(
@@ -91,6 +96,11 @@ class FeedbackNull(Probe):
                 for name, test in zip(self.fields, tests, strict=True)
             }
         )
+
+    def _rotated(self, snapshot: Snapshot, signals: Sequence[Tensor], g: Sequence[Tensor]) -> Tensor:
+        # One seed for both indices: a state and its neighbour are turned by the same matrices.
+        generator = probe_generator(snapshot.seed, snapshot.epoch, "rotations", g[0].device)
+        return rotated_cosines(signals, g, self.redraws, generator)
 
     def _with_random_vector(self, test: NullTest, g: list[Tensor], generator: torch.Generator) -> NullTest:
         """One random vector a redraw, the same for all samples, so that their dependence is kept."""
@@ -109,25 +119,28 @@ class FeedbackNull(Probe):
         return test.model_copy(update={"random_vector_mean": means, "random_vector_sd": sds})
 
 
-def redrawable(snapshot: Snapshot, redraws: int) -> CreditRule:
+def redrawable(snapshot: Snapshot, redraws: int, rotated: bool = False) -> CreditRule:
     """The rule whose feedback can be redrawn; raises NotMeasured with the reason where none can.
 
     Args:
         snapshot: The run.
         redraws: K.
+        rotated: Whether a rule will do whose credit is rotated instead.
     """
     if snapshot.rule is None:
         raise NotMeasured("no-credit-saved: a fresh-feedback null needs the rule; pass credit=... or save the run")
     if all(snapshot.exact):
         raise NotMeasured("exact-by-construction at every state: there is no feedback to redraw")
-    if snapshot.init is None:
-        raise NotMeasured("fresh-feedback null: feedback is drawn from the parameters at initialisation, not kept here")
-    if snapshot.rule.learns:
-        raise NotMeasured("fresh-feedback null: this feedback learns, so a fresh one is no draw of the same kind")
-    if not snapshot.state:
-        raise NotMeasured("fresh-feedback null: the rule has no feedback to redraw")
     if redraws < 1:
         raise NotMeasured("fresh-feedback null wants at least one redraw, got redraws = 0; raise probe.redraws")
+    if snapshot.rule.null_kind == "rotated credit":
+        if rotated:
+            return snapshot.rule
+        raise NotMeasured("fresh-feedback null: this feedback learns or was never drawn, so a fresh one is no null")
+    if snapshot.init is None:
+        raise NotMeasured("fresh-feedback null: feedback is drawn from the parameters at initialisation, not kept here")
+    if not snapshot.state:
+        raise NotMeasured("fresh-feedback null: the rule has no feedback to redraw")
     return snapshot.rule
 
 

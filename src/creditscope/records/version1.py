@@ -50,6 +50,7 @@ _DFA = RuleCard(
     paper="Nøkland 2016",
     penalty="local",
     learns=False,
+    options={"own_embedding": False, "scale": 1.0, "dist": "normal"},
     sketch=Sketch(text="error times a random matrix, straight to each block", route="direct"),
 )
 _KNOWN = {card.name: card for card in (_BP, _FA, _FA_BLOCK, _DFA)}

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
         states: h_0..h_L.
         error: e per sample.
         noise: Fresh random numbers; empty where a probe asks for the credit.
-        phase: Which kind of step; empty for a probe.
+        phase: Which kind of step; where a probe asks, of the step that comes next.
     """
 
     batch: Batch
@@ -91,12 +91,23 @@ class SignalRule(BlockStep):
     family = "signal"
     normalisable = True
 
+    def credit(self, task: Task, params: Params, state: RuleState, seen: Seen) -> tuple[Tensor, ...]:
+        """The signals alone: a rule that has something to learn from a batch leaves that out here.
+
+        Args:
+            task: What is trained.
+            params: Parameters now.
+            state: The rule's state now.
+            seen: The forward pass.
+        """
+        return self.assign(task, params, state, seen).signals
+
     def deliver(self, task: Task, params: Params, state: RuleState, batch: Batch) -> tuple[Tensor, ...]:
         """The signals, from a plain forward pass."""
         seen = task.forward(params, batch.x)
         error = task.error(seen.logits, batch.y)
-        assigned = self.assign(task, params, state, Seen(batch, seen.states, error, noise={}))
-        return at_states(self.name, task, assigned.signals, len(batch.x))
+        signals = self.credit(task, params, state, Seen(batch, seen.states, error, {}, task.phase))
+        return at_states(self.name, task, signals, len(batch.x))
 
 
 class BlockRule(SignalRule, FeedbackRule):

@@ -21,8 +21,12 @@ class DirectRule(BlockRule):
     has one output every token gets the same; where each token has its own, each gets what belongs to it.
     """
 
-    feedback_spec = FeedbackSpec(dist="normal", scale="1/sqrt(classes)")
     sketch = Sketch(text="error times a random matrix, straight to each block", route="direct")
+
+    @property
+    def feedback_spec(self) -> FeedbackSpec:
+        """N(0, 1/C)."""
+        return FeedbackSpec(dist="normal", scale="1/sqrt(classes)")
 
     @abstractmethod
     def sent(self, error: Tensor, batch: Batch) -> Tensor:
@@ -36,9 +40,9 @@ class DirectRule(BlockRule):
     def feedback_inits(self, task: Task, params: Params) -> dict[str, FeedbackInit]:
         """B_0..B_{L−1}, then the embedding's own if it needs one."""
         sd = 1 / math.sqrt(task.outputs)
-        widths = {f"B.{level}": math.prod(_receiving(shape)) for level, shape in enumerate(task.shapes[1:])}
-        if _receiving(task.shapes[0]) != _receiving(task.shapes[1]):
-            widths[EMBEDDING] = math.prod(_receiving(task.shapes[0]))
+        widths = {f"B.{level}": math.prod(receiving(shape)) for level, shape in enumerate(task.shapes[1:])}
+        if receiving(task.shapes[0]) != receiving(task.shapes[1]):
+            widths[EMBEDDING] = math.prod(receiving(task.shapes[0]))
         return {name: FeedbackInit((task.outputs, width), sd) for name, width in widths.items()}
 
     def signals(
@@ -68,9 +72,13 @@ def _shaped(signal: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A sequence's own signals, one token for all of it, or the whole state."""
     if signal.ndim == 3:
         return signal
-    return signal.reshape(len(signal), *([1] * (len(shape) == 2)), *_receiving(shape))
+    return signal.reshape(len(signal), *([1] * (len(shape) == 2)), *receiving(shape))
 
 
-def _receiving(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The part of a state that gets its own feedback entries: one token of a token sequence, else everything."""
+def receiving(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The part of a state that gets its own feedback entries: one token of a token sequence, else everything.
+
+    Args:
+        shape: Of one sample's state.
+    """
     return shape[1:] if len(shape) == 2 else shape

@@ -13,6 +13,7 @@ from creditscope.blocks import (
     Identity,
     Moment,
     Moves,
+    NullKind,
     Params,
     Redraw,
     RuleState,
@@ -75,6 +76,11 @@ class Wrapper(CreditRule):
     def learns(self) -> bool:
         """The rule's own."""
         return self.rule.learns
+
+    @property
+    def null_kind(self) -> NullKind:
+        """The rule's own."""
+        return self.rule.null_kind
 
     @property
     def penalises(self) -> bool:
@@ -233,6 +239,11 @@ class FixedFeedback(Wrapper):
     def learns(self) -> bool:
         """No: the state stays at its start."""
         return False
+
+    @property
+    def null_kind(self) -> NullKind:
+        """Fresh feedback: what stays as it was drawn can be drawn again."""
+        return "fresh feedback"
 
     def trained(self, state: RuleState, params: Collection[str]) -> frozenset[str]:
         """None."""
