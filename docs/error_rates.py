@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from creditscope.protocol.checks.depth import HARM, Depth
-from creditscope.protocol.checks.direction import Direction, Tested
+from creditscope.protocol.checks.direction import Direction
 from creditscope.protocol.checks.learning import Learning
+from creditscope.protocol.checks.tested import Tested
 from creditscope.protocol.evidence import Evidence, Grade, Ruling
 from creditscope.protocol.margins import Margin, Side, margin
 from creditscope.protocol.opponents import Opponent
@@ -75,6 +76,8 @@ class Credits:
         correlation: Of the blocks over redraws.
         over_seeds: Of the blocks over seeds; None: as over redraws.
         redraws: K.
+        uneven: How many times as wide as the others the last block spreads over seeds; it has ``spread``.
+        tails: Degrees of freedom of Student's t, from which seeds are drawn; None: normal.
     """
 
     cosine: float | tuple[float, ...] = 0.0
@@ -85,15 +88,20 @@ class Credits:
     correlation: float = 0.0
     over_seeds: float | None = None
     redraws: int = 199
+    uneven: float = 1.0
+    tails: int | None = None
 
     def rulings(self, seed: int = 0) -> Iterator[Ruling]:
         """What direction says of one set of runs after the other."""
         check, rng = Direction(), np.random.default_rng(seed)
         over_seeds = self.correlation if self.over_seeds is None else self.over_seeds
         names = tuple(range(1, self.blocks + 1))
+        widths = np.array([*[self.spread / self.uneven] * (self.blocks - 1), self.spread])
         while True:
             draws = self.null_sd * _correlated(rng, (self.seeds, self.redraws, self.blocks), self.correlation)
-            moved = self.null_sd * self.spread * _correlated(rng, (self.seeds, self.blocks), over_seeds)
+            moved = self.null_sd * widths * _correlated(rng, (self.seeds, self.blocks), over_seeds)
+            if self.tails is not None:  # of variance 1, one draw a seed
+                moved *= np.sqrt((self.tails - 2) / rng.chisquare(self.tails, (self.seeds, 1)))
             cosines, nulls = self.cosine + moved, tuple(map(NullDraws.of, draws))
             tested = Tested(names, (), cosines, nulls, pool(cosines, nulls))
             yield check._evidence(tested, complete=True).ruling(check.threshold, check.side)

@@ -116,6 +116,7 @@ DATASETS = Registry(
         "fashion-mnist": "creditscope.data.idx:load",
         "cifar10": "creditscope.data.cifar10:load",
         "cifar100": "creditscope.data.cifar100:load",
+        "king-james": "creditscope.data.king_james:load",
         "synthetic": "creditscope.data.synthetic:load",
     },
 )

@@ -55,9 +55,9 @@ def test_a_users_file(tmp_path):
     [
         ("cifar", "no data set 'cifar': did you mean 'cifar10'"),
         ("fashion_mini", "did you mean 'fashion-mini'"),
-        ("zzz", "known: cifar10, cifar100, fashion-mini, fashion-mnist, synthetic"),
+        ("zzz", "known: cifar10, cifar100, fashion-mini, fashion-mnist, king-james, synthetic"),
         ("", "known: cifar10"),
-        ("own.npy", "must end in .npz"),
+        ("own.npy", "must end in .npz or .txt"),
     ],
 )
 def test_unknown_names(name, message):
@@ -66,5 +66,5 @@ def test_unknown_names(name, message):
 
 
 def test_the_list_of_names():
-    assert DATASETS.names() == ["fashion-mini", "fashion-mnist", "cifar10", "cifar100", "synthetic"]
+    assert DATASETS.names() == ["fashion-mini", "fashion-mnist", "cifar10", "cifar100", "king-james", "synthetic"]
     assert set(PUBLISHED) < set(DATASETS.names())

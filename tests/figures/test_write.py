@@ -20,6 +20,7 @@ SUITES = {
     "penalty-rescue": penalty_suite,
     "penalty-sweep": penalty_suite,
     "snapshot": snapshot_suite,
+    "survival": lambda: [*audit_suite(6), *penalty_suite()],
 }
 
 

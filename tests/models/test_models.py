@@ -21,7 +21,7 @@ def test_models_by_name(name, kind, terminal_ln):
 
 
 def test_every_model_has_a_name():
-    assert set(MODELS.names()) == {"resmlp", "mlp", "vit-mini", "resnet"}
+    assert set(MODELS.names()) == {"resmlp", "mlp", "vit-mini", "gpt-mini", "resnet"}
 
 
 REFUSED = {

@@ -120,7 +120,7 @@ def test_methods_parse():
         ({"changes": {"width": "0"}}, "cannot be set up: width: .*greater than 0"),
         ({"changes": {"epochs": "-1"}}, "cannot be set up: epochs: .*greater than or equal to 0"),
         ({"changes": {"schedule": "step"}}, "cannot be set up: schedule: .*'cosine' or 'constant'"),
-        ({"changes": {"model.heads": "2"}}, r"changes\['model.heads'\]: resmlp has no such option; it has none"),
+        ({"changes": {"model.heads": "2"}}, r"changes\['model.heads'\]: resmlp has no such option; known: second_sd"),
         ({"changes": {"momentum": "0.5"}}, r"changes\['momentum'\]='0.5': .*adamw has no momentum"),
         ({"changes": {"optimiser.name": "adam"}}, r"name: Input should be 'adamw' or 'sgd'"),
         ({"changes": {"optimiser": "sgd"}}, "cannot be set up: optimiser"),

@@ -54,7 +54,7 @@ def test_runs_that_share_a_name_keep_their_own_history():
         replace(
             run, name="watched", header=run.header.model_copy(update={"spec": run.spec.model_copy(update={"seed": s})})
         )
-        for s, run in ((1, grown(1, 60, 60, 60)), (2, grown(1, 1, 1, 60)))
+        for s, run in ((1, grown(1, 60, 60, 60)), (2, grown(1, 1, 1, 61)))
     )
     found = audit([early, late]).claims[0].timelines
     assert [(run.seed, run.firings["scale"].first) for run in found] == [(1, 1), (2, 3)]

@@ -7,7 +7,7 @@ from cases.specs import FIELDS, engine_specs, foreign_specs, spec
 from hypothesis import given
 from pydantic import ValidationError
 
-from creditscope.records import DataSpec, FeedbackSpec, OptimiserSpec, ProbeSpec, RunSpec, digest, parse_method
+from creditscope.records import DataSpec, FeedbackSpec, OptimiserSpec, ProbeSpec, RunSpec, Tuning, digest, parse_method
 
 CHANGES = {
     "options": {"decay": 0.5},
@@ -40,6 +40,7 @@ CHANGES = {
     "origin": "watch",
     "recipe": {"optimiser": "SGD lr=0.1"},
     "anchors": 2,
+    "tuned": Tuning(rates=(0.001, 0.1), held_out=8, seed=1, epochs=1, accuracy=(0.5, 0.4)),
 }
 NOT_IN_STACK = {
     *("rule", "credit_norm", "penalty", "train_last", "train_embedding", "targets", "seed", "feedback", "injection"),
@@ -47,6 +48,7 @@ NOT_IN_STACK = {
     "options",
     "fixed_feedback",
     "anchors",
+    "tuned",
     "optimiser",  # Only the learning rate was changed above: each run of a stack has its own.
 }
 NOT_IN_MATCH = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul", "penalty"}

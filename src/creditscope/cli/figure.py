@@ -7,7 +7,7 @@ import typer
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="hero, penalty-rescue, penalty-sweep or snapshot.")],
+    name: Annotated[str, typer.Argument(help="hero, penalty-rescue, penalty-sweep, snapshot or survival.")],
     logs: Annotated[list[Path], typer.Argument(help="Log files or folders, ours or the published JSON layouts.")],
     out: Annotated[Path, typer.Option(help="The picture: .pdf, .png or .svg; its data go beside it as .csv.")],
     width: Annotated[str, typer.Option(help="one or two text columns.")] = "two",

@@ -11,7 +11,7 @@ from creditscope.cli.options import OwnRules
 def probe(
     checkpoint: Annotated[Path, typer.Argument(help="A run's .safetensors file; its .jsonl log lies beside it.")],
     data: Annotated[
-        str | None, typer.Option(help="Its data set, if not by the name in its spec: NAME or FILE.npz.")
+        str | None, typer.Option(help="Its data set, if not by the name in its spec: NAME, FILE.npz or FILE.txt.")
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of data that is not bundled; default: the CREDITSCOPE_DATA variable.")

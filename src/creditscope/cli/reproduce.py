@@ -6,9 +6,17 @@ from typing import Annotated
 
 import typer
 
+from creditscope.errors import BadInput
+
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="demo|paper", help="demo: bundled images, minutes. paper: CIFAR-10.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="demo|paper|zoo",
+            help="demo: bundled images, minutes. paper: CIFAR-10. zoo: every rule on every model that it can train.",
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for everything; default: the study's name.")] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of data that is not bundled; default: the CREDITSCOPE_DATA variable.")
@@ -18,8 +26,23 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan, with the time from a short calibration, and stop.")
     ] = False,
+    small: Annotated[bool, typer.Option("--small", help="zoo: two small models on the bundled images.")] = False,
+    part: Annotated[
+        str | None, typer.Option(help="zoo: some of mlp, resmlp, resnet, vit-mini, gpt-mini; default: all.")
+    ] = None,
+    rules: Annotated[
+        str | None, typer.Option(help="zoo: some rules, each with its twins, such as fa,kp; default: all.")
+    ] = None,
 ) -> None:
-    """Train everything the five artefacts need, audit it, draw the figures and write the report."""
+    """Train everything a study needs, audit it, draw the figures and write the report.
+
+    The zoo gives every rule and every twin the same three learning rates, chosen on held-out training samples.
+    """
+    if name == "zoo":
+        _zoo(out or Path(name), data_dir, device, (resume, dry_run), (small, part, rules))
+        return
+    if small or part or rules:
+        raise BadInput(f"--small, --part and --rules are options of zoo, got {name!r}; drop them")
     from creditscope.cli.display import TrainDisplay, fit, plan_text
     from creditscope.protocol.present import render, sections
     from creditscope.records.table import Table
@@ -53,3 +76,45 @@ def reproduce(
     for path in made.files:
         typer.echo(f"wrote {path}")
     typer.echo(f"why, check by check: creditscope audit {folder / 'runs'}")
+
+
+def _zoo(
+    out: Path,
+    data_dir: Path | None,
+    device: str,
+    how: tuple[bool, bool],
+    which: tuple[bool, str | None, str | None],
+) -> None:
+    from creditscope.cli.display import TrainDisplay, fit
+    from creditscope.figures import write_figure
+    from creditscope.protocol.audit import audit
+    from creditscope.protocol.present import render, sections
+    from creditscope.studies.zoo import plan_table, plan_zoo, train_zoo, training_seconds
+
+    resume, dry_run = how
+    small, parts, rules = which
+    planned = plan_zoo(small, _listed(parts), _listed(rules), data_dir)
+    table = plan_table(planned)
+    typer.echo(fit(table))
+    for each in planned:
+        for rule, why in each.left_out.items():
+            typer.echo(f"left out of {each.part.name}: {rule}: {why}", err=True)
+    if not resume:  # whoever goes on knows how long it takes
+        seconds = sum(training_seconds(each, device) for each in planned)
+        typer.echo(f"about {seconds / 60:.1f} minutes of training steps on this device, measuring apart")
+    if dry_run:
+        typer.echo("nothing was trained (--dry-run)")
+        return
+    with TrainDisplay() as display:
+        logs = train_zoo(planned, out, device, resume, display)
+    typer.echo(render(sections(audit(logs), timeline=False, decisions=False)[:1], "table", None))
+    for suffix in (".pdf", ".png"):
+        drawn = write_figure("survival", logs, out / f"survival{suffix}")
+    for line in drawn.warnings:
+        typer.echo(line, err=True)
+    typer.echo(f"\nwrote {out / 'survival.pdf'}, .png and .csv")
+    typer.echo(f"why, check by check: creditscope audit {out}/*/runs")
+
+
+def _listed(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

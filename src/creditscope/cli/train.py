@@ -32,7 +32,8 @@ def train(
     data: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(DATASETS.names())}, FILE.npz, or package.module:Name of your own; default: the preset's."
+            help=f"{', '.join(DATASETS.names())}, FILE.npz, FILE.txt (a text), or package.module:Name of your own; "
+            "default: the preset's."
         ),
     ] = None,
     data_dir: Annotated[

@@ -7,12 +7,14 @@
 - ``cifar10``: from the data folder, as binary batches (``cifar-10-batches-bin``), python batches
   (``cifar-10-batches-py``, read without Python's unpickler) or lossless WebP mosaics with ``labels.npz``.
 - ``cifar100``: from the data folder, the python version (``cifar-100-python``, or its ``.tar.gz``), likewise.
+- ``king-james``: the King James text, bundled with the package (public domain), as windows of characters.
 - ``synthetic``: a fixed random teacher labels Gaussian vectors.
 - a path that ends in ``.npz``: x_train, y_train, x_test, y_test.
+- a path that ends in ``.txt``: a text of your own in UTF-8.
 
 The data folder is the ``data_dir`` argument, else the environment variable ``CREDITSCOPE_DATA``. Nothing is
-downloaded and nothing is cached. The hash covers what the network sees (inputs as uint8 (n, C, H, W) or float32
-features, labels as int64, in order), not the container: every layout of CIFAR-10 gives the same two hashes.
+downloaded and nothing is cached. The hash covers what the network sees (inputs as uint8 (n, C, H, W), float32 features
+or characters, labels as int64, in order), not the container: every layout of CIFAR-10 gives the same two hashes.
 """
 
 from pathlib import Path
@@ -23,6 +25,7 @@ from creditscope.data.files import warn_not_published
 from creditscope.data.npz import read_npz
 from creditscope.data.order import epoch_crops, epoch_order, random_targets, seeded_generator
 from creditscope.data.synthetic import synthetic
+from creditscope.data.text import read_text
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.registry import DATASETS
 
@@ -57,18 +60,21 @@ __all__ = [
 
 
 def load_data(name: str, data_dir: Path | None = None) -> Dataset:
-    """Load a data set by name, or a user's ``.npz`` by path.
+    """Load a data set by name, or a user's ``.npz`` or ``.txt`` by path.
 
     Args:
-        name: One of ``DATASETS``, a path that ends in ``.npz``, or ``package.module:Name`` of a function that takes
-            the data folder and returns a ``Dataset``.
+        name: One of ``DATASETS``, a path that ends in ``.npz`` or ``.txt``, or ``package.module:Name`` of a function
+            that takes the data folder and returns a ``Dataset``.
         data_dir: Folder of data that is not bundled; None: the environment variable ``CREDITSCOPE_DATA``.
     """
     if name.endswith(".npz"):
         return read_npz(Path(name))
+    if name.endswith(".txt"):
+        return read_text(Path(name))
     if ":" not in name and name not in DATASETS.names():
         raise BadInput(
-            f"no data set {name!r}: {did_you_mean(name, DATASETS.names())} (a file of your own must end in .npz)"
+            f"no data set {name!r}: {did_you_mean(name, DATASETS.names())} (a file of your own must end in .npz or "
+            ".txt)"
         )
     data = DATASETS.find(name)(data_dir)
     if not isinstance(data, Dataset):

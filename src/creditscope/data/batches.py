@@ -12,15 +12,27 @@ PAD = 4
 def normalise(x: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
     """Samples as the network's input: (x − mean)/std, with uint8 images first brought to [0, 1] in float32.
 
+    Characters, which are int64, are looked up and not computed with: they stay as they are.
+
     Args:
-        x: uint8 images (..., C, H, W), or float features.
+        x: uint8 images (..., C, H, W), float features, or characters.
         mean: ``Dataset.mean``: per channel for images, zeros for features, which so stay as they are.
         std: ``Dataset.std``: likewise, ones for features.
     """
     if x.dtype == torch.uint8:
         # x/(255·std) − mean/std, in one pass over the images.
         return torch.addcmul(-mean / std, x, 1 / (255 * std))
-    return (x - mean) / std
+    return (x - mean) / std if x.is_floating_point() else x
+
+
+def in_dtype(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Inputs in a run's dtype; characters stay whole numbers.
+
+    Args:
+        x: From ``normalise``.
+        dtype: Of the run.
+    """
+    return x.to(dtype) if x.is_floating_point() else x
 
 
 def pad_images(x_uint8: torch.Tensor, mean: torch.Tensor, pad: int = PAD) -> torch.Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from creditscope.errors import BadInput
 from creditscope.records import DataSpec
 
 Array = npt.NDArray[Any]
@@ -19,8 +20,8 @@ class Splits(NamedTuple):
     """What every reader returns, in canonical form whatever the container was.
 
     Args:
-        x_train: Images as uint8 (n, C, H, W), or features as float32 (n, ...).
-        y_train: Labels as int64 (n,).
+        x_train: Images as uint8 (n, C, H, W), features as float32 (n, ...), or characters as int64 (n, tokens).
+        y_train: Labels as int64 (n,), or the next characters (n, tokens).
         x_test: Like ``x_train``.
         y_test: Like ``y_train``.
     """
@@ -37,11 +38,11 @@ class Dataset:
 
     Args:
         name: The data set's name, or the stem of a user's file.
-        x_train: Images as uint8 (n, C, H, W), or features as float32 (n, ...).
-        y_train: Labels as int64 (n,).
+        x_train: Images as uint8 (n, C, H, W), features as float32 (n, ...), or characters as int64 (n, tokens).
+        y_train: Labels as int64 (n,), or the next characters (n, tokens).
         x_test: Like ``x_train``.
         y_test: Like ``y_train``.
-        classes: Number of classes.
+        classes: Number of classes, or of characters.
         mean: Mean of the training split, (C, 1, 1) in [0, 1] scale; zeros for features.
         std: Population standard deviation, likewise; ones for features and for a constant channel.
         spec: What the run log records of the data.
@@ -91,11 +92,28 @@ def make_dataset(name: str, splits: Splits, classes: int) -> Dataset:
         shape=tuple(x_train.shape[1:]),
         n_train=len(x_train),
         n_test=len(x_test),
-        class_counts=tuple(np.bincount(y_test, minlength=classes).tolist()),
+        class_counts=tuple(np.bincount(y_test.reshape(-1), minlength=classes).tolist()),
+        tokens=y_test.shape[1] if y_test.ndim == 2 else None,
+        unigram=_unigram(y_train, y_test, classes) if y_test.ndim == 2 else None,
     )
     tensors = [torch.from_numpy(array if array.flags.writeable else array.copy()) for array in (x_train, x_test)]
     labels = [torch.from_numpy(np.array(array, dtype=np.int64)) for array in (y_train, y_test)]
     return Dataset(name, tensors[0], labels[0], tensors[1], labels[1], classes, mean, std, spec)
+
+
+def hold_out(data: Dataset, samples: int) -> Dataset:
+    """The training split without its last samples, which take the place of the test split: to choose settings by.
+
+    Args:
+        data: The data set.
+        samples: How many are held out.
+    """
+    n = len(data.x_train)
+    if not 0 < samples < n:
+        raise BadInput(f"{data.name}: {samples} of {n} training samples cannot be held out; choose 1 to {n - 1}")
+    x, y = data.x_train.cpu().numpy(), data.y_train.cpu().numpy()
+    splits = Splits(x[:-samples], y[:-samples], x[-samples:], y[-samples:])
+    return make_dataset(f"{data.name}-held-out", splits, data.classes)
 
 
 def content_hash(x: Array, y: Array) -> str:
@@ -104,14 +122,22 @@ def content_hash(x: Array, y: Array) -> str:
     It does not depend on the container the split was read from, only on what the network sees and in which order.
 
     Args:
-        x: uint8 (n, C, H, W) or float32 (n, ...).
-        y: int64 (n,).
+        x: uint8 (n, C, H, W), float32 (n, ...) or int64 (n, tokens).
+        y: int64 (n,) or (n, tokens).
     """
     sha = hashlib.sha256()
     for array in (x, y):
         sha.update(f"{array.dtype.name} {','.join(map(str, array.shape))}\n".encode())
         sha.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)
     return sha.hexdigest()
+
+
+def _unigram(y_train: Array, y_test: Array, classes: int) -> float | None:
+    """Nats per test token for who predicts every character by its share of the training split."""
+    known, asked = (np.bincount(y.reshape(-1), minlength=classes) for y in (y_train, y_test))
+    if not known[asked > 0].all():
+        return None  # a character that was never seen costs infinitely much
+    return float(-(asked[asked > 0] * np.log(known[asked > 0] / known.sum())).sum() / asked.sum())
 
 
 def _statistics(x: Array) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from creditscope.blocks import Batch
-from creditscope.data.batches import augment, crop_windows, normalise, pad_images
+from creditscope.data.batches import augment, crop_windows, in_dtype, normalise, pad_images
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_crops, epoch_order, random_targets
 from creditscope.engine.step import dtype_of
@@ -44,6 +44,7 @@ class Draws:
         self.targets = _targets(specs, data)
         device = data.x_train.device
         self._seed_of_run = torch.tensor([self._seeds.index(spec.seed or 0) for spec in specs], device=device)
+        self._runs = torch.arange(len(specs), device=device).unsqueeze(1)
         self.at = torch.zeros(1, device=device, dtype=torch.int64)
         self._buffers = tuple(draw.to(device) for draw in self._draw(epoch=1))
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="draws")
@@ -70,9 +71,9 @@ class Draws:
         """The next batch of every run as the network sees it; first axis runs."""
         index, *crops = (buffer.index_select(1, self.at)[:, 0] for buffer in self._buffers)
         image = index.long()
-        inputs = self._inputs(self._images, image, crops, self._data.mean, self._data.std).to(self._dtype)
+        inputs = in_dtype(self._inputs(self._images, image, crops, self._data.mean, self._data.std), self._dtype)
         self.at += 1
-        return Batch(self._for_runs(inputs), self.targets.gather(1, self._for_runs(image)))
+        return Batch(self._for_runs(inputs), self.targets[self._runs, self._for_runs(image)])
 
     def _for_runs(self, per_seed: Tensor) -> Tensor:
         """One entry a run; where every run has its own seed they are in place already."""
@@ -106,9 +107,12 @@ def _inputs(images: Tensor, image: Tensor, crops: Sequence[Tensor], mean: Tensor
 def _targets(specs: Sequence[RunSpec], data: Dataset) -> Tensor:
     """What each run trains towards, one row a run: the labels, or its own random ones."""
     labels = data.y_train
-    rows = [
-        random_targets(spec.seed or 0, len(labels), data.classes).to(labels) if spec.targets == "random" else labels
-        for spec in specs
-    ]
+
+    def row(spec: RunSpec) -> Tensor:
+        if spec.targets != "random":
+            return labels
+        return random_targets(spec.seed or 0, labels.numel(), data.classes).view_as(labels).to(labels)
+
+    rows = [row(spec) for spec in specs]
     # Labels alone are not copied for each run.
-    return labels.expand(len(rows), -1) if all(row is labels for row in rows) else torch.stack(rows)
+    return labels.expand(len(rows), *labels.shape) if all(row is labels for row in rows) else torch.stack(rows)

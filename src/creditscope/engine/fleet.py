@@ -16,7 +16,7 @@ from torch.func import vmap
 from torch.utils._pytree import tree_leaves
 
 from creditscope.blocks import Batch, Blocks, CreditRule, Moment, RuleState, Snapshot, Step, Task
-from creditscope.data.batches import normalise
+from creditscope.data.batches import in_dtype, normalise
 from creditscope.data.dataset import Dataset
 from creditscope.data.order import epoch_order
 from creditscope.engine.answers import in_own_ways
@@ -150,7 +150,6 @@ class Fleet:
             for moment in (moment for stack in moments for moment in stack.values()):
                 moment.zero_()
         self.set_steps(0)
-        self._steps = 0
         self.streams.wait()
 
     def set_steps(self, steps: int) -> None:
@@ -159,6 +158,7 @@ class Fleet:
         Args:
             steps: How many.
         """
+        self._steps = steps
         moments = [self.moment(step) for step in range(steps)]
         counts = {group.start: group.steps_taken(moments) for group in self.groups}
         self.optimiser.set_steps(lambda segment: counts[self.group_of(segment.start).start])
@@ -212,14 +212,14 @@ class Fleet:
         with precision(self.spec), torch.no_grad():
             train(partial(self._step, phases), self._live)
 
-    def _phases(self, own: bool = False) -> tuple[str, ...]:
-        """Which kind of step comes next, group by group; the rules' own where a probe asks, which no anchor answers."""
+    def _phases(self, of: Callable[[CreditRule], CreditRule] = lambda rule: rule) -> tuple[str, ...]:
+        """Which kind of step comes next, group by group.
+
+        Args:
+            of: Which part of a rule is asked.
+        """
         moment = self.moment(self._steps)
-
-        def phase(rule: CreditRule) -> str:
-            return (unanchored(rule) if own else rule).phase(moment)
-
-        return tuple(one_answer(group.variants, "phase", phase) for group in self.groups)
+        return tuple(one_answer(group.variants, "phase", lambda rule: of(rule).phase(moment)) for group in self.groups)
 
     def moment(self, step: int) -> Moment:
         """A step of the training, counted from 0; after the last one, the last."""
@@ -302,7 +302,7 @@ class Fleet:
     def observe(self) -> FleetObservation:
         """The per-epoch numbers of every run; on a GPU the work is queued, not waited for."""
         with torch.no_grad(), full_precision():
-            phases = self._phases(own=True)
+            phases = self._phases(unanchored)
             summary = self._summarise.setdefault(phases, Recorded(self.device))
             return FleetObservation(summary(partial(self._summary, phases)), *self._move(self._movement.measure))
 
@@ -430,7 +430,7 @@ class Fleet:
 
     def inputs(self, x: Tensor) -> Tensor:
         """Raw inputs as the network sees them."""
-        return normalise(x, self.data.mean, self.data.std).to(self.dtype)
+        return in_dtype(normalise(x, self.data.mean, self.data.std), self.dtype)
 
     def _params(self, runs: slice) -> Stack:
         return {name: p[runs] for name, p in self.params.items()}

@@ -40,6 +40,7 @@ class Shapes:
         view: How a state becomes one vector a sample.
         dtype: Of the parameters.
         options: Options of the model that differ from their defaults.
+        tokens: Targets of one sample where it is a sequence of characters; None: one, and inputs are numbers.
     """
 
     model: str
@@ -51,6 +52,24 @@ class Shapes:
     view: str
     dtype: torch.dtype
     options: tuple[tuple[str, Option], ...] = ()
+    tokens: int | None = None
+
+    @property
+    def item(self) -> int:
+        """Bytes of one entry of an input as the network sees it."""
+        return self.dtype.itemsize if self.tokens is None else torch.int64.itemsize
+
+    def batch(self, *size: int, dtype: torch.dtype | None = None) -> Batch:
+        """So many samples, of shapes alone.
+
+        Args:
+            size: Leading axes.
+            dtype: Of numbers; None: the run's.
+        """
+        numbers = torch.int64 if self.tokens is not None else dtype or self.dtype
+        labels = size if self.tokens is None else (*size, self.tokens)
+        x = torch.empty((*size, *self.input), dtype=numbers, device=_META)
+        return Batch(x, torch.empty(labels, dtype=torch.int64, device=_META))
 
 
 class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -144,7 +163,7 @@ def step_peak(shapes: Shapes, rule: CreditRule, penalised: bool, batch: int, run
         numbers["penalty"] = _empty(shapes, runs)
     asked = rule.noise(task, {name: p[0] for name, p in params.items()}, batch)
     noise = {name: _empty(shapes, runs, *shape) for name, shape in asked.items()}
-    x, y = _empty(shapes, runs, batch, *shapes.input), _labels(runs, batch)
+    x, y = shapes.batch(runs, batch)
     buffers = {name: b.new_empty(runs, *b.shape) for name, b in task.buffers.items()}
     sent = Sent(params, _state(shapes, rule, runs), buffers, numbers, noise, x, y)
     with in_training(list(task.blocks.model.modules())):
@@ -168,7 +187,7 @@ def probe_peak(shapes: Shapes, rule: CreditRule, batch: int, device: str, runs: 
         return epoch_numbers(task, params, rule, state, batch, shapes.view, min(len(batch.y), SAMPLES))
 
     given = (_params(task, runs), _state(shapes, rule, runs))
-    seen = Batch(_empty(shapes, batch, *shapes.input), _labels(batch))
+    seen = shapes.batch(batch)
     with planned_for(device):
         return _tallied(lambda: summarise(vmap(numbers_of, in_dims=(0, 0, None))(*given, seen)))
 
@@ -187,7 +206,7 @@ def forward_peak(shapes: Shapes, batch: int, runs: int) -> int:
     def logits(params: Params, x: Tensor) -> Tensor:
         return task.blocks.forward({**task.buffers, **params}, x).logits
 
-    params, x = _params(task, runs), _empty(shapes, batch, *shapes.input)
+    params, x = _params(task, runs), shapes.batch(batch).x
     return _tallied(lambda: vmap(logits, in_dims=(0, None))(params, x))
 
 
@@ -212,7 +231,7 @@ def expensive_peak(shapes: Shapes, rule: CreditRule, samples: int, batch: int, d
         kept: list[object] = []
         for dtype in (shapes.dtype, torch.float64):
             now, back = ({name: t.to(dtype) for name, t in tensors.items()} for tensors in (one, sent))
-            x, y = torch.empty(samples, *shapes.input, dtype=dtype, device=_META), _labels(samples)
+            x, y = shapes.batch(samples, dtype=dtype)
             parts = zip(x.split(batch), y.split(batch), strict=True)  # type: ignore[no-untyped-call]
             kept += [now, back, x, [observe(task, now, rule, back, Batch(*part)) for part in parts]]
         directions_, moved = (torch.empty(rows, *task.shapes[0], dtype=torch.float64, device=_META) for _ in range(2))
@@ -235,11 +254,12 @@ def _task(shapes: Shapes, device: torch.device = _META) -> Task:
         size = (shapes.width, shapes.depth, shapes.terminal_ln, dict(shapes.options))
         model = build_model(shapes.model, shapes.input, shapes.classes, *size).to(shapes.dtype).eval()
     blocks, buffers = Blocks.of(model), dict(model.named_buffers())
-    few = torch.zeros(2, *shapes.input, dtype=shapes.dtype, device=device)
+    few = torch.zeros_like(shapes.batch(2).x, device=device)
     with torch.no_grad():
         seen = blocks.forward({**dict(model.named_parameters()), **buffers}, few)
     states = tuple(tuple(h.shape[1:]) for h in seen.states)
-    return Task(blocks, cross_entropy, states, shapes.classes, shapes.input, buffers)
+    indices = None if few.is_floating_point() else few.dtype
+    return Task(blocks, cross_entropy, states, shapes.classes, shapes.input, buffers, indices)
 
 
 def _params(task: Task, runs: int) -> dict[str, Tensor]:
@@ -261,7 +281,3 @@ def _state_shapes(shapes: Shapes, rule: CreditRule) -> dict[str, tuple[int, ...]
 
 def _empty(shapes: Shapes, *size: int) -> Tensor:
     return torch.empty(size, dtype=shapes.dtype, device=_META)
-
-
-def _labels(*size: int) -> Tensor:
-    return torch.empty(size, dtype=torch.int64, device=_META)

@@ -25,7 +25,7 @@ from creditscope.probes.per_epoch import epoch_fields
 from creditscope.probes.precision import switched_off
 from creditscope.probes.schedule import expensive_epochs, is_expensive
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RuleCard, RunLog, RunSpec
-from creditscope.records.images import image_fields
+from creditscope.records.images import image_fields, sequence_fields
 from creditscope.records.provenance import OFF, now, provenance
 
 CHECKPOINT_SECONDS = 30.0
@@ -276,7 +276,9 @@ class FleetLoop:
         return self.on_row(self.headers[run], row)
 
     def _finish(self, run: int, status: Any, epoch: int, reason: str | None, row: EpochRow, correct: Tensor) -> None:
-        data = self.fleet.data
+        data, found = self.fleet.data, correct.cpu().numpy()
+        labels = data.y_test.cpu().numpy()
+        each = image_fields(found, labels, data.spec.unequal) if data.spec.tokens is None else sequence_fields(found)
         self._write(
             run,
             EndRow(
@@ -285,7 +287,7 @@ class FleetLoop:
                 reason=reason,
                 test_accuracy=row.test_accuracy,
                 time_total=time.monotonic() - self.began,
-                **image_fields(correct.cpu().numpy(), data.y_test.cpu().numpy(), data.spec.unequal),
+                **each,
             ),
         )
         self.active.discard(run)

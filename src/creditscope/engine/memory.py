@@ -20,7 +20,7 @@ from creditscope.engine.footprint import (
     step_peak,
 )
 from creditscope.engine.optim import moments_of
-from creditscope.engine.scores import EVAL_CHUNK
+from creditscope.engine.scores import eval_chunk
 from creditscope.engine.step import dtype_of
 from creditscope.records import RunSpec
 from creditscope.rules.build import Given, rule_of
@@ -31,7 +31,7 @@ KEPT = 2
 COPIED = 1
 # For a weight matrix, movement holds the matrix, its start and two products, in float64.
 MOVEMENT_BYTES = 4 * 8
-# Per test image of a run: its loss as it comes and joined, and whether it was right, as bits and as a number.
+# Per test image or token of a run: its loss as it comes and joined, and whether it was right, as bits and as a number.
 SCORE_BYTES = 8 + 8 + 1 + 1 + 8
 # An image's place in the order and its crop; a label.
 DRAW_BYTES, LABEL_BYTES = 4 + 3, 8
@@ -66,14 +66,15 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | N
     penalised = {kind for kind, each in zip(kinds, fleet, strict=True) if each.penalty}
     feedback = sum(shapes.dtype.itemsize * n * state_size(shapes, rule) for rule, n in groups.items())
     steps = [step_peak(shapes, rule, rule in penalised, spec.batch or 1, n) for rule, n in groups.items()]
-    tested = (spec.data and spec.data.n_test) or EVAL_CHUNK
+    tokens = None if spec.data is None else spec.data.tokens
+    tested = (spec.data and spec.data.n_test) or eval_chunk(tokens)
     probed = min(tested, (spec.probe and spec.probe.n) or 1024)
     # A GPU takes all probe samples at once.
     observed = probed if device == "cuda" else min(probed, (spec.probe and spec.probe.batch) or 128)
     observing = [probe_peak(shapes, rule, observed, device, n) for rule, n in groups.items()]
-    image = shapes.dtype.itemsize * math.prod(shapes.input)
-    chunk = min(tested, EVAL_CHUNK)
-    score = chunk * image + forward_peak(shapes, chunk, runs) + runs * tested * SCORE_BYTES
+    image = shapes.item * math.prod(shapes.input)
+    chunk = min(tested, eval_chunk(tokens))
+    score = chunk * image + forward_peak(shapes, chunk, runs) + runs * tested * (tokens or 1) * SCORE_BYTES
     moved = runs * MOVEMENT_BYTES * max(size for name, size in sizes.items() if "blocks." in name)
     # The module whose forward pass all runs share has parameters too.
     moments = moments_of(spec.optimiser) if spec.optimiser is not None else 2
@@ -147,13 +148,14 @@ def _shapes(spec: RunSpec) -> Shapes:
         view=spec.view or "flat",
         dtype=dtype_of(spec),
         options=tuple(sorted((spec.architecture or {}).items())),
+        tokens=spec.data.tokens,
     )
 
 
 def _expensive(spec: RunSpec, rule: CreditRule, shapes: Shapes, probed: int, batch: int) -> int:
     """The expensive probes of one run, with the samples that readouts are fitted and tested on."""
     assert spec.data is not None
-    image = shapes.dtype.itemsize * math.prod(shapes.input)
+    image = shapes.item * math.prod(shapes.input)
     others = min(spec.data.n_train or 0, 4 * probed) + min(spec.data.n_test or 0, 2 * probed) + (spec.batch or 1)
     directions = (spec.probe and spec.probe.directions) or 1
     return image * others + expensive_peak(shapes, rule, probed, batch, directions)
@@ -166,7 +168,7 @@ def _batches(fleet: Sequence[RunSpec], shapes: Shapes) -> int:
     samples = (spec.batch or 1) * math.prod(shapes.input)
     stored = 3 if spec.augment == "crop4+flip" else 1
     per_run = len(fleet) if seeds < len(fleet) else 0
-    return samples * (max(seeds * stored, per_run * shapes.dtype.itemsize) + seeds * shapes.dtype.itemsize)
+    return samples * (max(seeds * stored, per_run * shapes.item) + seeds * shapes.item)
 
 
 def _data_bytes(fleet: Sequence[RunSpec], device: str) -> int:
@@ -175,12 +177,13 @@ def _data_bytes(fleet: Sequence[RunSpec], device: str) -> int:
     assert spec.data is not None
     shape = spec.data.shape or ()
     train, test = spec.data.n_train or 0, spec.data.n_test or 0
-    stored = math.prod(shape) * (1 if len(shape) == 3 else 4)
-    own = (train + test) * (stored + LABEL_BYTES) if device == "cuda" else 0
+    stored = math.prod(shape) * (LABEL_BYTES if spec.data.tokens else 1 if len(shape) == 3 else 4)
+    labels = LABEL_BYTES * (spec.data.tokens or 1)
+    own = (train + test) * (stored + labels) if device == "cuda" else 0
     padded = 0
     if spec.augment == "crop4+flip":
         channels, height, width = shape
         padded = train * channels * (height + 2 * PAD) * (width + 2 * PAD)
     drawn = len({each.seed for each in fleet}) * train * DRAW_BYTES
-    random = len(fleet) * train * LABEL_BYTES if any(each.targets == "random" for each in fleet) else 0
+    random = len(fleet) * train * labels if any(each.targets == "random" for each in fleet) else 0
     return own + padded + drawn + random

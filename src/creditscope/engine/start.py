@@ -11,7 +11,7 @@ from creditscope.data.dataset import Dataset
 from creditscope.data.order import seeded_generator
 from creditscope.engine.optim import Stack
 from creditscope.errors import BadInput
-from creditscope.models import MODELS, build_model
+from creditscope.models import MODELS, build_model, refuse_data
 from creditscope.records import RunSpec
 
 Factory = Callable[[RunSpec, Dataset], nn.Module]
@@ -86,6 +86,7 @@ def default_model(spec: RunSpec, data: Dataset) -> nn.Module:
 
 
 def _built(model: str | Callable[..., nn.Module], spec: RunSpec, data: Dataset) -> nn.Module:
+    refuse_data(model, data.spec)
     return build_model(
         model,
         data.spec.shape or (),

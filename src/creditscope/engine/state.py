@@ -15,9 +15,9 @@ class Scores(NamedTuple):
 
     Args:
         loss: Mean test loss, in nats.
-        accuracy: Share of images that are classified right.
+        accuracy: Share of images, or of tokens, that are classified right.
         balanced: Mean over the classes that the test split holds of the accuracy on each.
-        correct: Per-image correctness, (runs, images).
+        correct: Whether each image is, (runs, images); how many tokens of each sequence are, (runs, sequences).
     """
 
     loss: Tensor

@@ -16,9 +16,10 @@ from creditscope.rules.wrappers import Penalised
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Per-sample cross-entropy, in nats."""
+    """Per-sample cross-entropy, in nats; of a sequence whose every token has a target, the mean over them."""
     # torch's own also looks for labels to ignore: a dozen operations more under vmap.
-    return -functional.log_softmax(logits, -1).gather(-1, y.unsqueeze(-1)).squeeze(-1)
+    loss = -functional.log_softmax(logits, -1).gather(-1, y.unsqueeze(-1)).squeeze(-1)
+    return loss.mean(-1) if y.ndim > 1 else loss
 
 
 class Sent(NamedTuple):

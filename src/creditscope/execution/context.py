@@ -127,7 +127,7 @@ def load_named(name: str, data_dir: Path | None) -> Dataset:
     """A data set, read once a process for the fleets that follow each other there.
 
     Args:
-        name: Its name, or an ``.npz`` file.
+        name: Its name, an ``.npz`` or a ``.txt`` file.
         data_dir: Folder of data that is not bundled.
     """
     return load_data(name, data_dir)

@@ -19,7 +19,7 @@ from creditscope.execution.job import FleetJob
 from creditscope.models import MODELS
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.records.log import explain
-from creditscope.records.spec import Frozen
+from creditscope.records.spec_parts import Frozen
 from creditscope.rules.build import Given
 
 PLAN_FILE = ".plan.json"

@@ -23,7 +23,7 @@ class RemoteContext:
     """Where and with what fleets are trained on other machines: all of it can be sent there.
 
     Args:
-        data: By the name in a spec, what to load: a name, or an ``.npz`` file.
+        data: By the name in a spec, what to load: a name, an ``.npz`` or a ``.txt`` file.
         data_dir: Folder of data that is not bundled, on the machine that does the work.
         device: ``auto``, ``cpu`` or ``cuda``.
         store: Where finished files are uploaded to, as fsspec names it; None: they are handed back.

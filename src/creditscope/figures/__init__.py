@@ -6,6 +6,7 @@ from creditscope.figures.penalty_rescue import penalty_rescue_table
 from creditscope.figures.penalty_rescue_plot import plot_penalty_rescue
 from creditscope.figures.penalty_sweep import penalty_sweep_table, plot_penalty_sweep
 from creditscope.figures.snapshot import plot_snapshot, snapshot_table
+from creditscope.figures.survival import plot_survival, survival_table
 from creditscope.figures.table import Point, Table
 from creditscope.figures.write import ARTEFACTS, Drawn, check_request, draw_figure, write_figure
 
@@ -23,6 +24,8 @@ __all__ = [
     "plot_penalty_rescue",
     "plot_penalty_sweep",
     "plot_snapshot",
+    "plot_survival",
     "snapshot_table",
+    "survival_table",
     "write_figure",
 ]

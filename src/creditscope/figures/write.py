@@ -16,6 +16,7 @@ from creditscope.figures.penalty_rescue_plot import plot_penalty_rescue
 from creditscope.figures.penalty_sweep import penalty_sweep_table, plot_penalty_sweep
 from creditscope.figures.snapshot import plot_snapshot, snapshot_table
 from creditscope.figures.style import Width, styled
+from creditscope.figures.survival import plot_survival, survival_table
 from creditscope.figures.table import Table
 from creditscope.records import RunLog, write_atomic
 
@@ -24,6 +25,7 @@ ARTEFACTS: dict[str, tuple[Callable[[Sequence[RunLog], Index], Table], Callable[
     "penalty-rescue": (lambda logs, index: penalty_rescue_table(logs), plot_penalty_rescue),
     "penalty-sweep": (lambda logs, index: penalty_sweep_table(logs), plot_penalty_sweep),
     "snapshot": (lambda logs, index: snapshot_table(logs), plot_snapshot),
+    "survival": (lambda logs, index: survival_table(logs), plot_survival),
 }
 # Metadata without a date or a version, so that the same logs give the same bytes.
 _METADATA: dict[str, dict[str, Any]] = {
@@ -133,7 +135,7 @@ def draw_figure(name: str, logs: Sequence[RunLog], width: Width = "two", index: 
     """Draw one artefact from run logs.
 
     Args:
-        name: ``hero``, ``penalty-rescue``, ``penalty-sweep`` or ``snapshot``.
+        name: ``hero``, ``penalty-rescue``, ``penalty-sweep``, ``snapshot`` or ``survival``.
         logs: Any runs, ours or imported.
         width: One or two text columns.
         index: Hero only: ``published``, or ``acts``: cosines where the credit acts.
@@ -154,7 +156,7 @@ def write_figure(
     """Write one artefact, and next to it a CSV with the data of every panel and the logs behind them.
 
     Args:
-        name: ``hero``, ``penalty-rescue``, ``penalty-sweep`` or ``snapshot``.
+        name: ``hero``, ``penalty-rescue``, ``penalty-sweep``, ``snapshot`` or ``survival``.
         logs: Any runs, ours or imported.
         out: The picture: ``.pdf``, ``.png`` or ``.svg``.
         width: One or two text columns.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import BadInput, did_you_mean, setting
+from creditscope.records import DataSpec
 from creditscope.records.method import Option, like_default
 from creditscope.registry import Registry
 
@@ -21,6 +22,7 @@ MODELS = Registry(
         "resmlp": "creditscope.models.resmlp:ResMLP",
         "mlp": "creditscope.models.mlp:MLP",
         "vit-mini": "creditscope.models.vit_mini:ViTMini",
+        "gpt-mini": "creditscope.models.gpt_mini:GPTMini",
         "resnet": "creditscope.models.resnet:ResNet",
     },
 )
@@ -51,6 +53,25 @@ def build_model(
     given = _typed(model, options or {})
     made: nn.Module = build(shape, classes, width=width, depth=depth, terminal_ln=terminal_ln, **given)
     return made
+
+
+def refuse_data(model: str | Callable[..., "nn.Module"], data: DataSpec) -> None:
+    """Refuse a model that cannot read a data set: one for characters reads text, and every other no text.
+
+    Args:
+        model: One of ``MODELS``, or what is called as they are.
+        data: The data set.
+    """
+    if isinstance(model, str) and model not in MODELS.names():
+        return  # of a user's own model nothing is known
+    reads_tokens = getattr(MODELS.find(model), "reads_tokens", False)
+    if reads_tokens and data.tokens is None:
+        why = f"{model} reads text, and {data.name!r} is none; choose king-james or a .txt file of your own"
+    elif isinstance(model, str) and not reads_tokens and data.tokens is not None:
+        why = f"{model} reads images or vectors, and {data.name!r} is text; choose gpt-mini"
+    else:
+        return
+    raise BadInput(setting("model", str(model)), f": {why}", why=why)
 
 
 def options_of(model: str | Callable[..., "nn.Module"]) -> dict[str, Option]:

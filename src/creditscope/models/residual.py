@@ -1,4 +1,4 @@
-"""The residual block that both models share."""
+"""The residual block that models share."""
 
 from torch import Tensor, nn
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from creditscope.errors import BadInput, setting
 from creditscope.models.residual import Residual
+from creditscope.models.transformer import Branch
 
 
 class ViTMini(nn.Module):
@@ -48,7 +49,7 @@ class ViTMini(nn.Module):
         self.embed = nn.Linear(channels * patch * patch, width)
         self.cls = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.position = nn.Parameter(torch.randn(1, tokens + 1, width) * 0.02)
-        self.blocks = nn.ModuleList(Residual(_Branch(width, heads, ratio)) for _ in range(depth))
+        self.blocks = nn.ModuleList(Residual(Branch(width, heads, ratio)) for _ in range(depth))
         self.out_ln = nn.LayerNorm(width) if terminal_ln else nn.Identity()
         self.head = nn.Linear(width, classes)
 
@@ -66,38 +67,3 @@ def _patches(x: Tensor, side: int) -> Tensor:
     n, channels, height, width = x.shape
     grid = x.reshape(n, channels, height // side, side, width // side, side)
     return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
-
-
-class _Branch(nn.Module):
-    """Attention, then MLP, as one branch: a + mlp(ln(h + a)) with a = attention(ln(h))."""
-
-    def __init__(self, width: int, heads: int, ratio: int) -> None:
-        super().__init__()
-        self.attention_ln = nn.LayerNorm(width)
-        self.attention = _Attention(width, heads)
-        self.mlp_ln = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, ratio * width), nn.GELU(), nn.Linear(ratio * width, width))
-
-    def forward(self, h: Tensor) -> Tensor:
-        attended = self.attention(self.attention_ln(h))
-        return attended + self.mlp(self.mlp_ln(h + attended))  # type: ignore[no-any-return]
-
-
-class _Attention(nn.Module):
-    """Multi-head self-attention in plain operations: they work under every torch.func transform."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.out = nn.Linear(width, width)
-
-    def forward(self, h: Tensor) -> Tensor:
-        query, key, value = (self._split(linear(h)) for linear in (self.query, self.key, self.value))
-        scores = (query / query.shape[-1] ** 0.5) @ key.transpose(-2, -1)  # a query is smaller than its scores
-        return self.out((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
-
-    def _split(self, h: Tensor) -> Tensor:
-        return h.reshape(*h.shape[:2], self.heads, -1).transpose(1, 2)

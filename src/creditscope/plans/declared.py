@@ -29,6 +29,6 @@ def declared(
     sweep = spec_of(plan, rules)
     data: dict[str, tuple[DataSpec, int]] = {}
     for name in sweep.data:
-        said = Path(name).stem if name.endswith(".npz") else name
+        said = Path(name).stem if name.endswith((".npz", ".txt")) else name
         data[name] = known.get(said, (ANY_DATA.model_copy(update={"name": said}), CLASSES))
     return expand(sweep, data, rules)

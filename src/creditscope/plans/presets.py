@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from creditscope.errors import BadInput, argument, did_you_mean, setting
-from creditscope.models import MODELS, full_options, options_of
+from creditscope.models import MODELS, full_options, options_of, refuse_data
 from creditscope.records import DataSpec, Method, OptimiserSpec, ProbeSpec, RunSpec, engine_spec, parse_method
 from creditscope.records.log import explain
 from creditscope.records.method import literal
@@ -43,6 +43,7 @@ _SMALL: dict[str, Any] = {
 _OF_MODEL: dict[str, dict[str, Any]] = {
     "mlp": {"terminal_ln": False},
     "resnet": {"terminal_ln": False, "width": 16, "depth": 9},
+    "gpt-mini": {"width": 128, "view": "all"},
 }
 # The reference experiments train with TF32 products where the GPU has them: every number of the reproduction page
 # holds with them, and probes are taken without.
@@ -170,6 +171,7 @@ def build_specs(
     named = [_full(name, options, rules or {}) for name in methods or chosen.methods]
     for variant in chosen.variants:
         fields = _fields(chosen, variant, data, changes)
+        refuse_data(fields["model"], data)
         for method in named:
             for seed in chosen.seeds if seeds is None else seeds:
                 try:

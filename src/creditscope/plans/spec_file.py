@@ -16,7 +16,7 @@ from creditscope.models import MODELS
 from creditscope.plans.presets import MODEL_OPTION, preset, refusal, setting_names
 from creditscope.plans.yaml_lines import Located, Where, parse_yaml, read_yaml
 from creditscope.records import RunSpec, parse_method
-from creditscope.records.spec import DataSpec
+from creditscope.records.spec_parts import DataSpec
 from creditscope.rules.build import Given, full_method
 
 MAX_RUNS = 100_000
@@ -51,7 +51,7 @@ class SweepPart:
         preset: Name of the preset that the other settings come from.
         methods: Method names.
         seeds: Seeds.
-        data: Names of data sets, or ``.npz`` files.
+        data: Names of data sets, ``.npz`` or ``.txt`` files.
         axes: The values of each setting; one value where it is fixed.
         line: Where it stands in the file.
     """

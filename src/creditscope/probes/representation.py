@@ -23,7 +23,7 @@ class ReadoutProbe(Probe):
     """Does a block add or destroy information?
 
     Measures: test accuracy of a ridge readout fitted on each state, float64, standardised features; for h_L and for
-        the state a third of the blocks below it also which images are right.
+        the state a third of the blocks below it also which images are right. Of text, the last token of each sequence.
     Healthy: grows from h_0 to h_L.
     Fooled by: wide states and few fitting samples (the readout overfits); it sees only what is linearly readable.
     Null: none; h_0 is what the others are compared with.
@@ -41,7 +41,7 @@ class ReadoutProbe(Probe):
         if not _classes(snapshot.fit.y):
             raise NotMeasured("probe accuracy: a readout is fitted on class labels, and the targets are none")
         fit, test = (_states(snapshot, batch) for batch in (snapshot.fit, snapshot.test))
-        labels = snapshot.fit.y, snapshot.test.y
+        labels = _last_token(snapshot.fit.y), _last_token(snapshot.test.y)
         lower = snapshot.depth - math.ceil(snapshot.depth / 3)
 
         def right(fit: Tensor, test: Tensor) -> Tensor:
@@ -86,7 +86,8 @@ class ParticipationProbe(Probe):
 class IdleProbe(Probe):
     """Would anybody notice if a block were taken out?
 
-    Measures: test accuracy with one block's branch set to zero, less accuracy with all of them, image by image.
+    Measures: test accuracy with one block's branch set to zero, less accuracy with all of them, image by image (of
+        text, sequence by sequence).
     Healthy: clearly negative for every block.
     Fooled by: two blocks that do the same; without skips a branch is the whole state, and nothing passes it.
     Null: none; the error over the images says what no change looks like.
@@ -118,7 +119,12 @@ class IdleProbe(Probe):
 
 
 def _classes(y: Tensor) -> bool:
-    return y.ndim == 1 and not y.is_floating_point()
+    return y.ndim in (1, 2) and not y.is_floating_point()
+
+
+def _last_token(y: Tensor) -> Tensor:
+    """Of text, the target of the last token, which has seen most; other labels as they are."""
+    return y[:, -1] if y.ndim == 2 else y
 
 
 def _full(snapshot: Snapshot) -> dict[str, Tensor]:
@@ -127,18 +133,21 @@ def _full(snapshot: Snapshot) -> dict[str, Tensor]:
 
 
 def _right(snapshot: Snapshot, batch: Batch) -> Tensor:
-    """Per sample, whether the net as it is answers right: 1 or 0; NaN for an answer that is no number."""
+    """Per sample, the share of right answers of the net as it is; NaN where an answer is no number."""
     full = _full(snapshot)
     logits = torch.cat([snapshot.task.blocks.run(full, x) for x in torch.split(batch.x, 8 * snapshot.batch)])
-    right = (logits.argmax(dim=-1) == batch.y).double()
-    return torch.where(logits.isfinite().all(dim=-1), right, math.nan)
+    right = torch.where(logits.isfinite().all(dim=-1), (logits.argmax(dim=-1) == batch.y).double(), math.nan)
+    return right.reshape(len(right), -1).mean(dim=1)
 
 
 def _states(snapshot: Snapshot, batch: Batch) -> list[Tensor]:
-    """States of other samples than the probe's, in the run's dtype and view."""
+    """States of other samples than the probe's, in the run's dtype and view; of text those of the last token."""
     full = _full(snapshot)
     parts = [
-        [view_state(h, snapshot.view) for h in snapshot.task.blocks.forward(full, x).states]
+        [
+            h[:, -1] if batch.y.ndim == 2 else view_state(h, snapshot.view)
+            for h in snapshot.task.blocks.forward(full, x).states
+        ]
         for x in torch.split(batch.x, 8 * snapshot.batch)
     ]
     return [torch.cat(column) for column in zip(*parts, strict=True)]

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from creditscope.errors import NotMeasured
 from creditscope.protocol.cells import accuracy_of
-from creditscope.protocol.inference import read_bits
 from creditscope.protocol.margins import Side
-from creditscope.protocol.readings import correct_of
+from creditscope.protocol.readings import shares_of
 from creditscope.quantities.per_epoch import BALANCED_ACCURACY
 from creditscope.records.log import RunLog
 from creditscope.records.spec import RunSpec
@@ -79,6 +78,8 @@ def side_of(runs: Sequence[RunLog]) -> tuple[tuple[RunLog, ...], Side] | None:
     images = {run.end.n_test if run.end is not None else None for run, _ in known}
     n = (images.pop() or None) if len(images) == 1 else None
     spec = known[0][0].spec
+    if score is None and n is not None and not is_unequal(spec):
+        accuracy = tuple(_as_count(value, n) for value in accuracy)
     strata = _labels(runs) if is_unequal(spec) else None
     bound = None if n is None else _bound(spec, accuracy, n)
     return tuple(run for run, _ in known), Side(accuracy, seeds, score, n, bound, strata)
@@ -111,14 +112,20 @@ def _refuse_others(known: Sequence[tuple[RunLog, float]], score: Array) -> None:
             )
 
 
+def _as_count(accuracy: float, images: int) -> float:
+    """The share that a whole number of right images is, where rounding alone sets it apart."""
+    count = round(accuracy * images) / images
+    return count if abs(accuracy - count) <= ROUNDING else accuracy
+
+
 def _score(runs: Sequence[RunLog]) -> Array | None:
     """(seeds, images): correctness, weighted so that its mean is the accuracy that is judged."""
     sizes = {run.end.n_test if run.end is not None else None for run in runs}
-    texts = [correct_of(run) for run in runs]
     n = sizes.pop() if len(sizes) == 1 else None
-    if not n or None in texts or not same_images(runs):
+    shares = [share for run in runs if (share := shares_of(run)) is not None]
+    if not n or len(shares) < len(runs) or not same_images(runs):
         return None
-    score = np.array([read_bits(text or "", n) for text in texts])
+    score = np.array(shares)
     if not is_unequal(runs[0].spec):
         return score
     labels = _labels(runs)

@@ -17,7 +17,7 @@ from creditscope.protocol.evidence import History
 from creditscope.protocol.facts import Assumptions
 from creditscope.protocol.present import Section, caption, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
-from creditscope.protocol.readings import Reader
+from creditscope.protocol.readings import Reader, correct_of
 from creditscope.protocol.sensitivity import Stays, stays
 from creditscope.protocol.timeline import RunTimeline, pooled_history, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
@@ -238,13 +238,38 @@ def _ask(check: Check, cell: Cell, protocol: Protocol) -> Outcome:
 def _collect(logs: Logs, reduce: Reduce | None) -> Loaded:
     """The logs that are loaded already, then those of files."""
     if isinstance(logs, Loaded):
-        return logs
+        return _counted_once(logs)
     if isinstance(logs, RunLog):
         return Loaded((logs,))
     items = [logs] if isinstance(logs, (str, Path)) else list(logs)
     held = [item for item in items if isinstance(item, RunLog)]
     paths = [item for item in items if not isinstance(item, RunLog)]
-    return load_logs(paths, reduce, held)
+    return _counted_once(load_logs(paths, reduce, held))
+
+
+def _counted_once(loaded: Loaded) -> Loaded:
+    """A run that ends as another seed of its cell does, to the last digit, is that run: its seed changed nothing."""
+    first: dict[Any, RunLog] = {}
+    copies = []
+    for run in loaded.logs:
+        known = first.setdefault(_ends_as(run), run)
+        if known is not run:
+            why = f"ends as {known.name} does, to the last digit: its seed changed nothing, and it is counted once"
+            copies.append((run, Skipped(run.name, why)))
+    left_out = {id(run) for run, _ in copies}
+    logs = tuple(run for run in loaded.logs if id(run) not in left_out)
+    return Loaded(logs, (*loaded.skipped, *(skipped for _, skipped in copies)))
+
+
+def _ends_as(run: RunLog) -> Any:
+    """What no two trained nets share: norms of states and gradients, accuracy, images; else the run itself."""
+    row = run.last
+    if row is None or row.hidden is None or row.reference is None:
+        return id(run)
+    norms = (*row.hidden.median, *row.reference.median, *(row.growth or ()))
+    if None in norms:
+        return id(run)
+    return run.spec.cell_key, row.epoch, norms, accuracy_of(run), correct_of(run)
 
 
 def _fraction(value: float | None) -> float | None:

@@ -8,7 +8,8 @@ from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.facts import SMALLEST_RATIO
 from creditscope.protocol.text import counted, listed, number
 from creditscope.records.log import RunLog
-from creditscope.records.spec import DataSpec, RunSpec
+from creditscope.records.spec import RunSpec
+from creditscope.records.spec_parts import DataSpec
 
 if TYPE_CHECKING:
     from creditscope.protocol.audit import Audit

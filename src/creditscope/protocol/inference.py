@@ -157,6 +157,19 @@ def read_bits(correct: str, n: int) -> NDArray[np.float64]:
     return bits[:n].astype(float)
 
 
+def read_counts(right: str, n: int) -> NDArray[np.float64]:
+    """How many tokens of each sequence are right, from two hexadecimal bytes each, big-endian.
+
+    Args:
+        right: The hexadecimal text.
+        n: How many sequences count.
+    """
+    counts = np.frombuffer(bytes.fromhex(right), dtype=">u2")
+    if len(counts) != n:
+        raise ValueError(f"wanted the right tokens of {n} sequences, got {len(counts)}")
+    return counts.astype(float)
+
+
 def image_standard_error(claim: Sequence[NDArray[np.float64]], baseline: Sequence[NDArray[np.float64]]) -> float:
     """Standard error over test images of the difference of two accuracies on the same images.
 

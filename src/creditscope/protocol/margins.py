@@ -254,4 +254,4 @@ def _z(level: float) -> float:
 
 def _exact(value: float) -> float:
     """Without the last bits that decimal fractions leave: .41 − .39 is .02."""
-    return round(value, 12)
+    return round(value, 12) + 0.0  # no negative zero

@@ -6,13 +6,17 @@ from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from creditscope.errors import NotMeasured
 from creditscope.protocol.check import Check
 from creditscope.protocol.facts import Assumptions, RunFacts
+from creditscope.protocol.inference import read_bits, read_counts
 from creditscope.protocol.spill import Slot, Spill
 from creditscope.records.log import RunLog
 from creditscope.records.rows import EndRow, EpochRow, Fidelity, HeaderRow, Norms, ProbeRow
-from creditscope.records.spec import Frozen
+from creditscope.records.spec_parts import Frozen
 
 # What nothing says of a run once the checks have read it: the bulk of a header and of an epoch.
 _HEADER_BULK: dict[str, Any] = {"fleet": None, "provenance": {}, "blocks": None}
@@ -116,7 +120,7 @@ class Reader:
             header=header,
             epochs=tuple(map(self._epoch, log.epochs[-1:])),
             probes=self._last_fidelity(log) if checks else (),
-            end=None if log.end is None else self._lean(log.end, correct=None),
+            end=None if log.end is None else self._lean(log.end, correct=None, right=None),
             problems=log.problems,
             facts=facts,
             curve=self._spill.put(Curve.of(log).to_bytes()),
@@ -131,7 +135,8 @@ class Reader:
             return error.with_traceback(None)
 
     def _correct(self, end: EndRow | None) -> Slot | None:
-        return None if end is None or end.correct is None else self._spill.put(end.correct.encode())
+        text = _each(end)
+        return None if text is None else self._spill.put(text.encode())
 
     def _header(self, header: HeaderRow) -> HeaderRow:
         parts = {name: self._one(getattr(header.spec, name)) for name in _SPEC_PARTS}
@@ -175,11 +180,23 @@ def curve_of(run: RunLog) -> Curve:
     return Curve.from_bytes(run.curve.read()) if isinstance(run, ReadRun) else Curve.of(run)
 
 
-def correct_of(run: RunLog) -> str | None:
-    """Per-image correctness at the end of a run, as the log has it; None when it was not logged."""
+def shares_of(run: RunLog) -> NDArray[np.float64] | None:
+    """Of each test sample at the end of a run, how much was right: 0 or 1, of text a share of its tokens.
+
+    None when it was not logged.
+    """
     if isinstance(run, ReadRun):
-        return None if run.correct is None else run.correct.read().decode()
-    return None if run.end is None else run.end.correct
+        text = None if run.correct is None else run.correct.read().decode()
+    else:
+        text = _each(run.end)
+    if text is None or run.end is None or run.end.n_test is None:
+        return None
+    tokens = run.spec.data.tokens if run.spec.data is not None else None
+    return read_bits(text, run.end.n_test) if tokens is None else read_counts(text, run.end.n_test) / tokens
+
+
+def _each(end: EndRow | None) -> str | None:
+    return None if end is None else end.correct or end.right
 
 
 def reading_of(run: RunLog, facts: RunFacts, check: Check) -> Any:

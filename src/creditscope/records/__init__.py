@@ -4,15 +4,8 @@ from creditscope.records.log import LogWriter, RunLog, write_atomic
 from creditscope.records.method import Method, parse_method
 from creditscope.records.rows import EndRow, EpochRow, HeaderRow, ProbeRow
 from creditscope.records.rule_card import RuleCard, Sketch
-from creditscope.records.spec import (
-    DataSpec,
-    FeedbackSpec,
-    OptimiserSpec,
-    ProbeSpec,
-    RunSpec,
-    digest,
-    engine_spec,
-)
+from creditscope.records.spec import RunSpec, digest, engine_spec
+from creditscope.records.spec_parts import DataSpec, FeedbackSpec, OptimiserSpec, ProbeSpec, Tuning
 
 __all__ = [
     "DataSpec",
@@ -29,6 +22,7 @@ __all__ = [
     "RunLog",
     "RunSpec",
     "Sketch",
+    "Tuning",
     "digest",
     "engine_spec",
     "parse_method",

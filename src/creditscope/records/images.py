@@ -1,4 +1,4 @@
-"""What a log says of single test images: which were right, and of which class they are."""
+"""What a log says of single test samples: which images were right and of which class, how much of each sequence."""
 
 from typing import Any
 
@@ -16,6 +16,15 @@ def pack_bits(correct: NDArray[Any]) -> str:
         correct: One truth value an image.
     """
     return np.packbits(correct.astype(bool)).tobytes().hex()
+
+
+def sequence_fields(right: NDArray[Any]) -> dict[str, Any]:
+    """The fields of an end row that speak of single sequences.
+
+    Args:
+        right: How many tokens of each are right.
+    """
+    return {"right": right.astype(">u2").tobytes().hex(), "n_test": len(right)}
 
 
 def image_fields(correct: NDArray[Any], labels: NDArray[Any], unequal: bool) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from creditscope.records.spec import OptimiserSpec, RunSpec
+from creditscope.records.spec import RunSpec
+from creditscope.records.spec_parts import OptimiserSpec
 
 # Runs that differ in one of these are not comparable at a glance, so the label says which is which.
 _COMPARE = ("model", "data", "depth", "width", "terminal_ln", "epochs", "targets")

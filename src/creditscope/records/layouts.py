@@ -17,7 +17,8 @@ from creditscope.records.foreign import ForeignFile, type_of
 from creditscope.records.log import RunLog, explain
 from creditscope.records.method import Method, literal, parse_method
 from creditscope.records.rows import EndRow, EpochRow, Gamma, HeaderRow, Norms
-from creditscope.records.spec import DataSpec, ProbeSpec, RunSpec
+from creditscope.records.spec import RunSpec
+from creditscope.records.spec_parts import DataSpec, ProbeSpec
 from creditscope.records.units import PUBLISHED_PROBE_SIZE, Units
 
 # Every name a published log uses, by what it means here. The one place that knows foreign names.

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from creditscope.records.rule_card import RuleCard
-from creditscope.records.spec import Frozen, RunSpec
+from creditscope.records.spec import RunSpec
+from creditscope.records.spec_parts import Frozen
 from creditscope.records.units import Units
 from creditscope.records.version1 import card_of
 
@@ -405,7 +406,8 @@ class EndRow(Frozen):
         reason: In words, when it did not simply finish.
         test_accuracy: At the last epoch, a fraction.
         correct: Per-image correctness on the test split, in order, one bit each, big-endian in each byte, as hex.
-        n_test: Bits that count in ``correct``.
+        right: Of text, how many tokens of each test sequence are right, two bytes each (big-endian) as hex.
+        n_test: Test samples: the bits that count in ``correct``, or the sequences of ``right``.
         labels: Class of each test image, two bytes each (big-endian) as hex, where classes differ by more than 10 %.
         time_total: Seconds of wall-clock.
     """
@@ -416,6 +418,7 @@ class EndRow(Frozen):
     reason: str | None = None
     test_accuracy: Number = Field(default=None, ge=0, le=1)
     correct: str | None = None
+    right: str | None = None
     n_test: int | None = None
     labels: str | None = None
     time_total: Number = None

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from creditscope.records.method import Option
-from creditscope.records.spec import Frozen
+from creditscope.records.spec_parts import Frozen
 
 Family = Literal["signal", "update", "objective"]
 PenaltyKind = Literal["local", "global", "none"]

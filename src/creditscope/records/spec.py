@@ -4,12 +4,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
-    AliasChoices,
     BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     StrictBool,
@@ -31,129 +29,18 @@ from creditscope.records.method import (
     option_text,
     parse_method,
 )
-
-# Classes are called unequal when their counts differ by more than this factor.
-UNEQUAL = 1.1
-
-
-class Frozen(BaseModel):
-    """Base of every record: immutable, unknown keys refused, NaN refused in specs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DataSpec(Frozen):
-    """Which images or vectors, with the content hash of each split.
-
-    Args:
-        name: ``fashion-mini``, ``cifar10``, ``synthetic``, or the stem of a user's file.
-        hash_train: SHA-256 of the training split's content (inputs, shapes and labels).
-        hash_test: The same for the test split.
-        shape: Shape of one sample.
-        n_train: Training samples.
-        n_test: Test samples.
-        class_counts: Test samples per class; chance is the largest share.
-    """
-
-    name: str
-    hash_train: str | None = None
-    hash_test: str | None = None
-    shape: tuple[int, ...] | None = None
-    n_train: int | None = Field(default=None, gt=0)
-    n_test: int | None = Field(default=None, gt=0)
-    class_counts: tuple[int, ...] | None = None
-
-    @property
-    def unequal(self) -> bool:
-        """Whether the classes of the test split differ by more than 10 % in size: then balanced accuracy is judged."""
-        counts = [count for count in self.class_counts or () if count]
-        return bool(counts) and max(counts) / min(counts) > UNEQUAL
-
-
-class OptimiserSpec(Frozen):
-    """The optimiser and its constants.
-
-    Args:
-        name: Which optimiser.
-        lr: Learning rate before the schedule.
-        weight_decay: Decoupled decay, on all trained parameters.
-        betas: AdamW: decay rates of the two moments.
-        eps: AdamW: added to the root of the second moment.
-        momentum: SGD: share of the last step that goes on; 0.9 where nothing is said.
-    """
-
-    name: Literal["adamw", "sgd"] = "adamw"
-    lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
-    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
-    momentum: float | None = Field(default=None, ge=0, lt=1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _default_momentum(cls, data: Any) -> Any:
-        return {"momentum": 0.9, **data} if isinstance(data, dict) and data.get("name") == "sgd" else data
-
-    @model_validator(mode="after")
-    def _only_its_own_constants(self) -> Self:
-        fields = type(self).model_fields
-        for name in _NOT_OF[self.name]:
-            if getattr(self, name) != fields[name].default:
-                raise ValueError(f"{self.name} has no {name}; leave it out, or choose another optimiser")
-        if self.name == "sgd" and self.momentum is None:
-            raise ValueError("sgd wants a momentum, 0 for none")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _its_own_constants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        dump: dict[str, Any] = handler(self)
-        return {key: value for key, value in dump.items() if key not in _NOT_OF[self.name]}
-
-
-# Constants that an optimiser does not have.
-_NOT_OF = {"adamw": ("momentum",), "sgd": ("betas", "eps")}
-
-
-class FeedbackSpec(Frozen):
-    """How the random feedback was drawn, and the hash of what was drawn.
-
-    Args:
-        dist: ``normal``, ``like-init``, or None for rules without feedback.
-        scale: The standard deviation in words, e.g. ``1/sqrt(classes)``.
-        seed: Seed of the feedback.
-        hash: SHA-256 over the drawn matrices; filled in when training starts.
-    """
-
-    dist: str | None = None
-    scale: str | None = None
-    seed: int | None = None
-    hash: str | None = None
-
-
-class ProbeSpec(Frozen):
-    """On what data and in which units the probes measure.
-
-    Args:
-        n: Probe samples: the first ``n`` of the test split, unaugmented.
-        batch: Probe batch size.
-        reduction: ``sum``: gradients are per sample; ``mean``: divided by the probe batch.
-        mode: The module mode while measuring.
-        epochs: Epochs at which the expensive set is measured besides the last; None: the protocol's list.
-        redraws: K, redraws of the fresh-feedback null.
-        directions: M, random directions of ρ.
-    """
-
-    n: int | None = Field(default=1024, gt=0)
-    batch: int | None = Field(default=128, gt=0)
-    reduction: Literal["sum", "mean"] | None = "sum"
-    mode: Literal["eval", "train"] | None = "eval"
-    epochs: tuple[int, ...] | None = Field(default=None, validation_alias=AliasChoices("epochs", "dear"))  # version 1
-    redraws: int = Field(default=999, ge=0)
-    directions: int = Field(default=32, ge=0)
-
+from creditscope.records.spec_parts import (
+    DataSpec,
+    FeedbackSpec,
+    Frozen,
+    OptimiserSpec,
+    ProbeSpec,
+    Tuning,
+    without_later,
+)
 
 # Fields that logs of version 1 do not have, and then what else even a run of the engine may lack.
-_LATER = ("recipe", "options", "fixed_feedback", "architecture", "anchors")
+_LATER = ("recipe", "options", "fixed_feedback", "architecture", "anchors", "tuned")
 _NOT_ALWAYS = ("injection", "feedback", "width", "terminal_ln", "classes", *_LATER)
 
 
@@ -189,6 +76,7 @@ class RunSpec(Frozen):
         feedback: How the feedback was drawn.
         probe: On what the probes measure.
         architecture: Options of the model that differ from their defaults; None: none does.
+        tuned: How the learning rate was chosen; None: it was set. Runs tuned alike match whatever rates were best.
         recipe: Of a run from elsewhere, its optimiser, schedule and augmentation in its owner's words.
         origin: ``engine`` (we trained it), ``watch`` (we watched it), ``import`` (a foreign log).
     """
@@ -223,6 +111,7 @@ class RunSpec(Frozen):
     fixed_feedback: Literal[True] | None = None
     anchors: int | None = Field(default=None, gt=0)
     architecture: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] | None = Field(default=None, min_length=1)
+    tuned: Tuning | None = None
 
     def __hash__(self) -> int:
         return hash((self.rule, self.credit_norm, self.penalty, self.train_last, self.seed, self.model, self.epochs))
@@ -308,12 +197,15 @@ class RunSpec(Frozen):
         """What must agree with a matched baseline: all but seed, probes and which parts train.
 
         The penalty is ignored for local rules (frozen blocks have no branch to keep small) and must agree for
-        BP, where it joins the global loss.
+        BP, where it joins the global loss. Where the learning rate was tuned the tuning must agree, not what it chose.
         """
         skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}
         if self.rule != "bp":
             skip.add("penalty")
-        return digest(self.model_dump(mode="json", exclude=skip))
+        dump = self.model_dump(mode="json", exclude=skip)
+        if self.tuned is not None and self.optimiser is not None:
+            del dump["tuned"]["accuracy"], dump["optimiser"]["lr"]
+        return digest(dump)
 
     @property
     def cell_key(self) -> str:
@@ -330,9 +222,8 @@ class RunSpec(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        dump: dict[str, Any] = handler(self)
         # So a run without one keeps its log, its names and its keys.
-        return {key: value for key, value in dump.items() if key not in _LATER or value is not None}
+        return without_later(handler(self), _LATER)
 
     def _identity(self) -> dict[str, Any]:
         dump = self.model_dump(mode="json")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from creditscope.records.spec import ProbeSpec
+from creditscope.records.spec_parts import ProbeSpec
 
 PUBLISHED_PROBE_SIZE = 128
 PER_SAMPLE = "per sample, sum-reduced"

@@ -43,12 +43,12 @@ def allowed_error(gap: Tensor) -> Tensor:
 def confident_tenth(logits: Tensor) -> Tensor:
     """Indices of the tenth of the samples (at least one) whose top class leads all others together by most.
 
-    The lead is taken in log odds: probabilities saturate at 1 and would tie.
+    The lead is taken in log odds: probabilities saturate at 1 and would tie. That of a sequence is its tokens' mean.
 
     Args:
-        logits: Shape (n, classes), at least two classes.
+        logits: Shape (n, classes) or (n, tokens, classes), at least two classes.
     """
     top, place = logits.double().max(dim=-1, keepdim=True)
     others = logits.double().scatter(-1, place, -math.inf)
     lead = top.squeeze(-1) - others.logsumexp(dim=-1)
-    return lead.topk(max(1, len(logits) // 10)).indices
+    return lead.reshape(len(lead), -1).mean(1).topk(max(1, len(logits) // 10)).indices

@@ -69,6 +69,8 @@ class Depth(Check):
         open_ = [*self._control(alone, control), *(missing if unhindered is Ruling.PASSES else [])]
         decider = _decider(found, unhindered)
         evidence = self._limited(alone, control, bool(missing))
+        if any(opponent.margin.joined == "unknown" for opponent in found):
+            evidence = replace(evidence, fires_to=-math.inf)  # the interval lacks one of its two errors
         ruling = evidence.ruling(self.threshold, self.side)
         reason = "; ".join(
             [
@@ -149,6 +151,8 @@ class Depth(Check):
         """What else a pass asks for, and is not there."""
         roles = {opponent.role for opponent in found}
         missing = [f"not compared: {listed(left_out)}"] if (left_out := _left_out(cell, found)) else []
+        # Whoever trains the opponent on the best seeds alone must not pass by them.
+        missing += [f"{opponent.method} lacks {_seeds(alone)}" for opponent in found if (alone := _alone(opponent))]
         if "frozen" not in roles:
             missing.append(f"no frozen twin: {_why_not(cell)}")
         if "readout" not in roles and not self._more_than_shallow(cell, found):
@@ -181,7 +185,8 @@ class Depth(Check):
         found, limit = opponent.margin, f"{number(self.threshold)} pp"
         level = LEVEL / of if ruling is Ruling.FIRES else LEVEL
         shown = f"margin over {opponent.method} {_interval(found, level)}"
-        if PP * found.high(level) < self.threshold:
+        below = PP * found.high(level) < self.threshold
+        if below:
             adds = PP * found.low(level) > 0
             says = f"below {limit}" + (f": adds something, less than {limit}" if adds else "")
         elif PP * found.low() >= self.threshold:
@@ -190,9 +195,9 @@ class Depth(Check):
             says = f"which leaves {limit} open"
         if found.kind == "one seed":
             says += " (one seed is not enough)"
-        alone = _unpaired(opponent)
-        said = [f"left out of the pairs: seed{'s' if len(alone) > 1 else ''} {listed(alone)}"] if alone else []
-        return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, ruling)}", *said, *images_text(found)])
+        unpaired = _unpaired(opponent)
+        said = [f"left out of the pairs: {_seeds(unpaired)}"] if unpaired else []
+        return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, below)}", *said, *images_text(found)])
 
     def _beside(self, opponent: Opponent) -> str:
         return f"over {opponent.method} {_interval(opponent.margin)}"
@@ -225,11 +230,15 @@ class Depth(Check):
 
     def _settles(self, cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> str:
         """Advice that fits what was done already."""
+        if any(opponent.margin.joined == "unknown" for opponent in found):
+            return "log the number of test images (n_test) or, better, the result on each of them"
         if left_out := _left_out(cell, found):
             return f"train to their end, with test accuracy logged: {listed(left_out)}"
         roles = {opponent.role for opponent in found}
         if "frozen" not in roles or any(not opponent.matched for opponent in found):
             return _train_the_twin(cell)
+        if lacking := [(o.method, alone) for o in found if (alone := _alone(o))]:
+            return "; ".join(f"train {method} on {_seeds(alone)} too" for method, alone in lacking)
         if control is not None and PP * control.low() <= self.threshold:
             if control.kind == "one seed":
                 return "train at least 3 seeds of bp and bp@frozen on this task"
@@ -302,6 +311,16 @@ def _unpaired(opponent: Opponent) -> list[int | None]:
     paired = {opponent.claims[row].spec.seed for row in opponent.margin.rows}
     seeds = [run.spec.seed for run in (*opponent.claims, *opponent.runs)]
     return list(dict.fromkeys(seed for seed in seeds if seed not in paired))
+
+
+def _alone(opponent: Opponent) -> list[int | None]:
+    """The seeds of the claim that the opponent was not trained on."""
+    ours = {run.spec.seed for run in opponent.claims}
+    return [seed for seed in _unpaired(opponent) if seed in ours]
+
+
+def _seeds(seeds: Sequence[int | None]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {listed(seeds)}"
 
 
 def _interval(found: Margin, level: float = LEVEL) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -10,65 +10,37 @@ from numpy.typing import NDArray
 
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.check import Check, CheckPlot, Outcome
-from creditscope.protocol.checks.block_credit import BlockCredit, epoch_row, last_probe, read_block, read_update
+from creditscope.protocol.checks.block_credit import BlockCredit, epoch_row, last_probe
+from creditscope.protocol.checks.tested import (
+    BACKPROP,
+    Reading,
+    Tested,
+    asked,
+    backprop_gradient,
+    choose,
+    credits_of,
+    last_credits,
+    of_family,
+    tested_of,
+    unknown,
+)
 from creditscope.protocol.evidence import Evidence, Grade, History, Ruling, SeedOutcome
-from creditscope.protocol.facts import RunFacts, finite
-from creditscope.protocol.inference import holm
-from creditscope.protocol.pooling import NullDraws, Pool, pool, reach
-from creditscope.protocol.spill import Slot, Spill
+from creditscope.protocol.facts import RunFacts
+from creditscope.protocol.inference import holm, seeds_needed
+from creditscope.protocol.pooling import block_spread, reach
+from creditscope.protocol.spill import Spill
 from creditscope.protocol.text import counted, listed, number
-from creditscope.quantities.expensive import GRADIENT
-from creditscope.quantities.per_epoch import COSINE
-from creditscope.records.log import RunLog, latest
+from creditscope.records.log import RunLog
 from creditscope.records.rows import EpochRow, ProbeRow
 from creditscope.records.table import Table
 
 LEVEL = 0.01
 # One seed in so many may lie clearly below the threshold where all together pass.
 TOLERATED = 5
-# Backprop is taken for backprop where its gradient was measured to be the true one to within this cosine.
-BACKPROP = 0.9999
+# Nobody trains more seeds than this for one method.
+MOST_ADVISED = 1000
 # Above this mean of the null, another feedback is no longer "no information".
 SKIPS_CARRY = 0.1
-
-Credits = dict[int, BlockCredit]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One run as this check sees it.
-
-    Args:
-        credits: By epoch of each probe that asked, then by block; −1 is the embedding. The last one has the redraws.
-        backprop: The smallest gradient cosine over the blocks that train, at the last probe; None where one is missing.
-    """
-
-    credits: dict[int, Credits]
-    backprop: float | None
-
-    @property
-    def epoch(self) -> int | None:
-        """Of the last probe; None when there is none."""
-        return max(self.credits, default=None)
-
-
-@dataclass(frozen=True)
-class Tested:
-    """The blocks that are tested, over the seeds of a cell.
-
-    Args:
-        blocks: Which; −1 is the embedding.
-        exact: The blocks left out because their credit is exact by construction.
-        cosines: (seeds, blocks).
-        nulls: Of each seed.
-        pool: The two summed up.
-    """
-
-    blocks: tuple[int, ...]
-    exact: tuple[int, ...]
-    cosines: NDArray[np.float64]
-    nulls: tuple[NullDraws, ...]
-    pool: Pool
 
 
 @final
@@ -109,26 +81,28 @@ class Direction(Check):
         """Test the deep blocks; where all are exact block 0 and the embedding; where nothing is left say so."""
         readings: tuple[Reading, ...] = cell.readings(self)
         update = cell.family == "update"
-        lasts = [_last(reading, update) for reading in readings]
-        blocks, exact = _choose(lasts)
+        lasts = [last_credits(reading, update) for reading in readings]
+        blocks, exact = choose(lasts)
         if not blocks:
             return self._nothing_left(cell, readings, exact, update)
         # What speaks for its cell: a seed that was not probed neither passes nor fires it.
-        probed = [at for at, last in enumerate(lasts) if not _unknown(last, blocks)]
+        probed = [at for at, last in enumerate(lasts) if not unknown(last, blocks)]
         silent = [run.name for at, run in enumerate(cell.runs) if at not in probed]
         if not probed:
             whys = dict.fromkeys(last[block].why for last in lasts for block in blocks if last[block].why)
             why = "; ".join(whys) or "the spread of the null is not logged"
             return self.not_measured(why, self._how_to_measure(cell, update))
-        tested = _tested([lasts[at] for at in probed], blocks, exact)
+        tested = tested_of([lasts[at] for at in probed], blocks, exact)
         stale = _stale(cell, readings)
         evidence = self._evidence(tested, complete=not silent)
         if stale or tested.pool.normal:
             evidence = replace(evidence, grade=Grade.PROXY)
+        if stale:  # what the last epoch would show is not known
+            evidence = replace(evidence, passes_to=-math.inf, fires_to=-math.inf)
         ruling = evidence.ruling(self.threshold, self.side)
         notes = [*stale, *([f"not probed: {listed(silent)}"] if silent else [])]
         what = "cosine of the update" if update else "cosine"
-        reason = "; ".join([self._sentence(tested, ruling, what), *notes])
+        reason = "; ".join([self._sentence(tested, ruling, what, stale), *notes])
         return self.outcome(
             evidence,
             reason,
@@ -142,11 +116,11 @@ class Direction(Check):
         """Credit and update of every block at every probe that asked."""
         last = last_probe(run)
         row_of = {row.epoch: row for row in run.epochs}
-        asked = [probe for probe in run.probes if _asked(probe) or probe is last]
-        credits = {probe.epoch: _credits(facts, probe, row_of.get(probe.epoch)) for probe in asked}
+        probes = [probe for probe in run.probes if asked(probe) or probe is last]
+        credits = {probe.epoch: credits_of(facts, probe, row_of.get(probe.epoch)) for probe in probes}
         if last is None:
-            credits = {run.last.epoch if run.last else 0: _credits(facts, None, epoch_row(run, None))}
-        return Reading(credits, _backprop(facts, run))
+            credits = {run.last.epoch if run.last else 0: credits_of(facts, None, epoch_row(run, None))}
+        return Reading(credits, backprop_gradient(facts, run))
 
     def put_away(self, reading: Reading, spill: Spill) -> Reading:
         """The reading with its redraws on a spill: only a test over seeds needs them again."""
@@ -166,13 +140,13 @@ class Direction(Check):
 
     def fires_on(self, facts: RunFacts, row: EpochRow | ProbeRow, epoch: EpochRow | None) -> bool | None:
         """Whether one live run's probe lies below what its own null can hide; the untrained net is not asked."""
-        if not isinstance(row, ProbeRow) or not _asked(row):
+        if not isinstance(row, ProbeRow) or not asked(row):
             return None
-        credits = _family(_credits(facts, row, epoch), facts.family == "update")
-        blocks, exact = _choose([credits])
-        if not blocks or _unknown(credits, blocks):
+        credits = of_family(credits_of(facts, row, epoch), facts.family == "update")
+        blocks, exact = choose([credits])
+        if not blocks or unknown(credits, blocks):
             return False
-        tested = _tested([credits], blocks, exact)
+        tested = tested_of([credits], blocks, exact)
         limit = 2 * math.sqrt(float(np.mean([null.sd.mean() ** 2 for null in tested.nulls])))
         worst = (tested.cosines + 3 * np.array([null.sd for null in tested.nulls])).min()
         return bool(tested.pool.gamma + limit < self.threshold or worst < 0)
@@ -224,7 +198,7 @@ class Direction(Check):
             "find out which gradient the code writes",
         )
 
-    def _sentence(self, tested: Tested, ruling: Ruling, what: str) -> str:
+    def _sentence(self, tested: Tested, ruling: Ruling, what: str, stale: list[str]) -> str:
         found, seeds = tested.pool, len(tested.cosines)
         limit, tail = number(self.threshold), [_exact_text(tested.exact)] if tested.exact else []
         below = (tested.cosines < self.threshold).any(axis=1).sum()
@@ -245,7 +219,7 @@ class Direction(Check):
                 f"(on {below_gamma} of {counted(seeds, 'seed')}) and no block's interval above it"
             )
         else:
-            head = f"{self._why_open(tested)} ({k})"
+            head = f"{'the last epoch was not probed' if stale else self._why_open(tested)} ({k})"
         carried = "skips carry exact gradient" if what == "cosine" else "shuffled labels do as much"
         blocks = [self._block_text(tested, at, carried) for at in range(len(tested.blocks))]
         return "; ".join([head, ", ".join(blocks), *tail])
@@ -288,10 +262,11 @@ class Direction(Check):
         above, below = found.low > self.threshold, found.high < self.threshold
         if above.any() and below.any():
             return "nothing: these blocks differ; report them one by one"
-        gaps = np.abs(found.mean - self.threshold)
-        widest = float(((found.high - found.low) / 2 / np.maximum(gaps, 1e-300)).max())
-        needed = max(seeds + 1, math.ceil(seeds * widest**2))
-        return f"train more seeds, about {needed} in all" if needed < 1000 else "more seeds than anybody trains"
+        gaps, spread = np.abs(found.mean - self.threshold), block_spread(tested.cosines)
+        each = [seeds_needed(float(gap), float(sd)) for gap, sd in zip(gaps, spread, strict=True)]
+        if any(needed is None or needed > MOST_ADVISED for needed in each):
+            return "more seeds than anybody trains: some block lies too near the threshold for how its seeds spread"
+        return f"train more seeds, about {max(seeds + 1, *(needed or 0 for needed in each))} in all"
 
     def _how_to_measure(self, cell: Cell, update: bool) -> str:
         if update:
@@ -333,111 +308,14 @@ class Direction(Check):
         epochs = [epoch for epoch in readings[0].credits if all(epoch in reading.credits for reading in readings)]
         fired = []
         for epoch in sorted(epochs):
-            credits = [_family(reading.credits[epoch], update) for reading in readings]
-            if epoch and not any(_unknown(each, blocks) for each in credits):
-                evidence = self._evidence(_tested(credits, blocks, ()), complete=True)
+            credits = [of_family(reading.credits[epoch], update) for reading in readings]
+            if epoch and not any(unknown(each, blocks) for each in credits):
+                evidence = self._evidence(tested_of(credits, blocks, ()), complete=True)
                 fired.append((epoch, evidence.ruling(self.threshold, self.side) is Ruling.FIRES))
         found = History.of(fired)
         if ruling is Ruling.FIRES:
             return found if found.first is not None else History(first=max(epochs, default=None))
         return found if found.recovered is not None else History()
-
-
-def _asked(probe: ProbeRow) -> bool:
-    return probe.epoch != 0 and (probe.null is not None or probe.gradient_null is not None)
-
-
-def _credits(facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -> Credits:
-    """Of every part that trains: credit at the states for rules that deliver any, else the update of each block."""
-    if facts.family == "signal":
-        parts = [block for block in range(-1, facts.blocks) if facts.trains(block)]
-        return {block: _verified(read_block(facts, block, probe, row), facts, probe, row) for block in parts}
-    return {block: read_update(facts, block, probe) for block in range(facts.blocks) if facts.trains(block)}
-
-
-def _verified(credit: BlockCredit, facts: RunFacts, probe: ProbeRow | None, row: EpochRow | None) -> BlockCredit:
-    """Credit that is said to be exact, or to be told from fresh feedback, where the log does not say otherwise."""
-    block = credit.block
-    if credit.standing == "exact":
-        measured = [COSINE.at(row, facts.units, block + 1) if row is not None else None]
-        measured += [GRADIENT.at(probe, facts.units, block) if probe is not None and block >= 0 else None]
-        wrong = [value for value in measured if value is not None and not value >= BACKPROP]
-        why = f"said to be exact by construction, and its measured cosine is {number(min(wrong))}" if wrong else ""
-        return BlockCredit(block, "unknown", why=why) if wrong else credit
-    kind = probe.null.kind if probe is not None and probe.null is not None else None
-    if credit.standing == "ok" and facts.learns and kind == "fresh feedback":
-        return BlockCredit(block, "unknown", why="its feedback learns: fresh feedback is no null for it")
-    return credit
-
-
-def _backprop(facts: RunFacts, run: RunLog) -> float | None:
-    """The smallest gradient cosine over the blocks that train, at the last epoch; None where one was not measured."""
-    probe = latest(run.probes)
-    if probe is None or (run.last is not None and probe.epoch < run.last.epoch):
-        return None
-    wanted = [finite(GRADIENT.at(probe, facts.units, block)) for block in range(facts.blocks) if facts.trains(block)]
-    known = [value for value in wanted if value is not None]
-    return min(known) if known and len(known) == len(wanted) else None
-
-
-def _last(reading: Reading, update: bool) -> Credits:
-    return _family(reading.credits[reading.epoch] if reading.epoch is not None else {}, update)
-
-
-def _family(credits: Credits, update: bool) -> Credits:
-    """The embedding has no update of its own among the blocks."""
-    return {block: credit for block, credit in credits.items() if not (update and block < 0)}
-
-
-def _choose(lasts: Sequence[Credits]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The blocks that are tested, and those left out as exact: deep ones first, the others where none is left."""
-    common = [block for block in lasts[0] if all(block in last for last in lasts)]
-    exact = {block for block in common if all(last[block].standing == "exact" for last in lasts)}
-    deep = tuple(block for block in common if block >= 1 and block not in exact)
-    if deep:
-        return deep, tuple(block for block in sorted(exact) if block >= 1)
-    return tuple(block for block in common if block < 1 and block not in exact), tuple(sorted(exact))
-
-
-def _unknown(credits: Credits, blocks: Sequence[int]) -> bool:
-    return any(not _is_known(credits[block]) for block in blocks)
-
-
-def _is_known(credit: BlockCredit) -> bool:
-    if credit.standing == "ok":
-        return credit.draws is not None or None not in (credit.null_mean, credit.null_sd)
-    return credit.standing == "zero"
-
-
-def _tested(credits: Sequence[Credits], blocks: tuple[int, ...], exact: tuple[int, ...]) -> Tested:
-    cosines = np.array([[_cosine(seed[block]) for block in blocks] for seed in credits])
-    nulls = tuple(_null([seed[block] for block in blocks]) for seed in credits)
-    redrawn = all(seed[block].redrawn for seed in credits for block in blocks)
-    return Tested(blocks, exact, cosines, nulls, pool(cosines, nulls, redrawn))
-
-
-def _cosine(credit: BlockCredit) -> float:
-    """Credit of exactly zero points nowhere."""
-    return 0.0 if credit.cosine is None else credit.cosine
-
-
-def _null(credits: Sequence[BlockCredit]) -> NullDraws:
-    """The joint null of the tested blocks of one seed; a block whose credit is zero has zeros, whatever is drawn."""
-    draws = [_drawn(credit.draws) for credit in credits if credit.draws is not None]
-    zero = sum(credit.standing == "zero" for credit in credits)
-    if len(draws) + zero == len(credits):
-        fewest = min((len(values) for values in draws), default=2)
-        columns = iter(draws)
-        blank = np.zeros(fewest)
-        joint = np.stack([blank if credit.standing == "zero" else next(columns)[:fewest] for credit in credits], axis=1)
-        whole = joint[np.isfinite(joint).all(axis=1)]
-        return NullDraws.of(whole) if len(whole) > 1 else NullDraws(np.nanmean(joint, 0), np.nanstd(joint, 0, ddof=1))
-    mean, sd = (np.array([getattr(credit, name) or 0.0 for credit in credits]) for name in ("null_mean", "null_sd"))
-    return NullDraws(mean, sd)
-
-
-def _drawn(draws: NDArray[np.float64] | Slot) -> NDArray[np.float64]:
-    return np.frombuffer(draws.read()) if isinstance(draws, Slot) else draws
 
 
 def _stale(cell: Cell, readings: Sequence[Reading]) -> list[str]:

@@ -64,6 +64,11 @@ class Fidelity(ProbeCheck):
         fires = evidence.ruling(self.threshold, self.side) is Ruling.FIRES
         return ["not usable in this dtype; re-measure in float64"] if fires else []
 
+    def settles(self, evidence: Evidence) -> str:
+        """A probe in which TF32 may have been on is to be taken again without it."""
+        again = f"probe the last checkpoint again with TF32 off ({OFF} in the log says so)"
+        return again if MAYBE_TF32 in evidence.notes else self.settled_by
+
     def distance(self, value: float | None) -> float | None:
         """Factor between what the floor allows φ to miss 1 by and what it misses: above 1 passes."""
         if value is None or value >= 1:
@@ -84,6 +89,7 @@ class FidelityCheck(Fidelity):
     """As above, but a low φ that TF32 may have made asks for another measurement: a healthy ResNet has .998 in TF32."""
 
     wants_settings = True
+    old_rows_decide = False
 
 
 def _may_be_tf32(facts: RunFacts, dtype: str | None) -> bool:

@@ -72,7 +72,7 @@ class LadderCheck(Check):
         text = f"the last third of the blocks adds {_interval(found)} to a linear readout"
         return self.outcome(
             evidence,
-            "; ".join([text + k_of_n(found, self.threshold / PP, ruling), *notes]),
+            "; ".join([text + k_of_n(found, self.threshold / PP, evidence.high < self.threshold), *notes]),
             point_seeds(cell.runs, found, PP),
             needed_text(found, self.threshold / PP, "of the run"),
         )

@@ -82,4 +82,4 @@ class Learning(Check):
         }.get(ruling, f"which leaves {number(limit)} pp open")
         if found.kind == "one seed":
             says += " (one seed is not enough)"
-        return "; ".join([f"{shown}, {says}{k_of_n(found, limit / PP, ruling)}", *images_text(found)])
+        return "; ".join([f"{shown}, {says}{k_of_n(found, limit / PP, ruling is Ruling.FIRES)}", *images_text(found)])

@@ -1,5 +1,6 @@
 """Checks that read one row at a time: the same code judges a finished log and watches a live run."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar, final
@@ -22,6 +23,8 @@ class PointCheck(Check, Generic[RowT]):
 
     label: ClassVar[str] = ""
     from_epoch: ClassVar[int] = 0
+    # Whether a row before the last epoch can decide; it is a proxy in any case.
+    old_rows_decide: ClassVar[bool] = True
     live = True
     keeps_rows = False
 
@@ -45,13 +48,17 @@ class PointCheck(Check, Generic[RowT]):
         """What else the reason should say."""
         return []
 
+    def settles(self, evidence: Evidence) -> str:
+        """What would settle it: advice that fits what was measured."""
+        return self.settled_by
+
     @final
     def judge(self, cell: Cell) -> Outcome:
         """Judge each run at its last row, then the worst of them."""
         seeds: tuple[SeedOutcome, ...] = cell.readings(self)
         evidence = combine(seeds, self.side)
         text = "; ".join([sentence(self, self.label or self.name, evidence, seeds), *self.remarks(cell, evidence)])
-        return self.outcome(evidence, text, seeds)
+        return self.outcome(evidence, text, seeds, self.settles(evidence))
 
     def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
         """One run at its last logged epoch, with its history."""
@@ -65,7 +72,8 @@ class PointCheck(Check, Generic[RowT]):
             and evidence.grade is not Grade.MISSING
         ):
             stale = f"probed at epoch {row.epoch}, not at the last epoch {run.last.epoch}"
-            evidence = Evidence(evidence.value, evidence.low, evidence.high, Grade.PROXY, (*evidence.notes, stale))
+            low, high = (evidence.low, evidence.high) if self.old_rows_decide else (-math.inf, math.inf)
+            evidence = Evidence(evidence.value, low, high, Grade.PROXY, (*evidence.notes, stale))
         ruling = evidence.ruling(self.threshold, self.side)
         history = History.of(((row.epoch, self.fires(facts, row)) for row in rows), self.in_a_row)
         if row is not None and ruling is Ruling.FIRES and history.first is None:

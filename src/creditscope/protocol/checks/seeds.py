@@ -31,19 +31,19 @@ def images_text(found: Margin) -> list[str]:
     return []
 
 
-def k_of_n(found: Margin, limit: float, ruling: Ruling) -> str:
-    """On how many seeds the value itself lies on the side that was ruled.
+def k_of_n(found: Margin, limit: float, below: bool) -> str:
+    """On how many seeds the value itself lies on the side that the sentence names.
 
     Args:
         found: The margin.
         limit: The threshold, a fraction.
-        ruling: What was ruled.
+        below: Whether the sentence says that it lies below.
     """
     if found.seeds < 2:
         return ""
     above = sum(value >= limit for value in found.per_seed)
     n = len(found.per_seed)
-    k, side = (n - above, "below") if ruling is Ruling.FIRES else (above, "at or above")
+    k, side = (n - above, "below") if below else (above, "at or above")
     return f" ({side} it on {k} of {counted(n, 'seed')})"
 
 

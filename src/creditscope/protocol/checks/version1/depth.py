@@ -14,11 +14,10 @@ from creditscope.protocol.inference import (
     Estimate,
     image_standard_error,
     paired,
-    read_bits,
     seeds_needed_range,
     welch,
 )
-from creditscope.protocol.readings import correct_of, curve_of
+from creditscope.protocol.readings import curve_of, shares_of
 from creditscope.protocol.text import counted, listed, number, span
 from creditscope.records.log import RunLog
 from creditscope.records.table import Table
@@ -281,16 +280,16 @@ def _details(cell: Cell, margins: Margins, estimate: Estimate, threshold: float)
 
 def _image_error(margins: Margins) -> dict[str, Any]:
     """Paired standard error over test images, in pp; absent unless both sides logged the same images."""
-    sides = [[(run, correct_of(run)) for run, _ in side] for side in (margins.claims, margins.baselines)]
-    sizes = {run.end.n_test if run.end and correct else None for side in sides for run, correct in side}
+    sides = [[(run, shares_of(run)) for run, _ in side] for side in (margins.claims, margins.baselines)]
+    sizes = {None if shares is None else len(shares) for side in sides for _, shares in side}
     tests = {run.spec.data.hash_test if run.spec.data else None for side in sides for run, _ in side}
     if not margins.baselines or len(sizes) != 1 or None in sizes or len(tests) != 1:
         return {"image_se": None, "n_test": None}
-    n = sizes.pop() or 0
+    n = sizes.pop()
     common = margins.common
     pairs = len(common) >= 2 or len(common) == len(margins.claims)
-    bits = [[read_bits(correct, n) for run, correct in side if correct and _use(run, common, pairs)] for side in sides]
-    return {"image_se": PP * image_standard_error(*bits), "n_test": n}
+    used = [[shares for run, shares in side if shares is not None and _use(run, common, pairs)] for side in sides]
+    return {"image_se": PP * image_standard_error(*used), "n_test": n}
 
 
 def _use(run: RunLog, common: list[int], pairs: bool) -> bool:

@@ -1,0 +1,163 @@
+"""Write survival.md and survival.csv: which rule survives an audit, on which model, from the logs of the zoo.
+
+    python docs/make_survival.py results/zoo-h200 benchmarks/results/zoo-cost-h200.json
+
+The second file is what ``benchmarks/zoo_cost.py`` wrote; without it costs read "not measured".
+"""
+
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from creditscope.figures import write_figure
+from creditscope.protocol.audit import audit
+from creditscope.protocol.checks.depth import Depth
+from creditscope.protocol.survival import Contest, Survivor, survival
+from creditscope.records import RunLog
+from creditscope.records.load import load_logs
+from creditscope.records.table import Table
+
+HERE = Path(__file__).parent
+SCRIPT = "make_survival.py"
+MISSING = "not measured"
+EXACT = "exact"
+# By model and data ("resmlp on cifar10") and method: seconds a run-step and bytes a run.
+Costs = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+INTRO = """\
+<!-- Written by `python docs/{script}` from the logs of the zoo. Change the script, not this page. -->
+
+# Which rule survives an audit?
+
+Every rule on every model that it can train, `creditscope reproduce zoo`. Each method, twins included, has the best of
+three learning rates, chosen alike: one seed, on the last training samples, which no other run saw as a test; every log
+states what was tried. The margin is accuracy less that of the strongest opponent (the own frozen twin, or the readout
+alone), over seeds and test samples, 95 % interval. Share is that margin as a part of backprop's own.
+
+Rows stand in **tiers**: a tier ends where the paired interval of the difference to its best method lies wholly above 0.
+Inside a tier nothing is told apart, and the order means nothing. Where backprop's own gain over its frozen twin does
+not clear {limit:g} pp, the task cannot tell, and no row has a tier or a share.
+
+Cost is the time of a step against backprop's, memory the bytes of a run against backprop's, each rule alone on the
+device (`benchmarks/zoo_cost.py`). The cosine is that of the credit in the deep states, or of the updates in the deep
+blocks for rules that deliver no credit; *exact* is the true gradient by construction.
+
+![What every claim gains over its strongest opponent](figures/survival.png)
+"""
+
+
+def entries(contests: Sequence[Contest], costs: Costs) -> list[dict[str, Any]]:
+    """One row a claim: numbers as they are, None where there is none."""
+    found = []
+    for contest in contests:
+        for row in contest.survivors:
+            margin = None if row.opponent is None else row.opponent.margin
+            known = margin is not None and not math.isinf(margin.half())
+            found.append(
+                {
+                    "task": contest.name,
+                    "task tells": contest.tells,
+                    "tier": row.tier,
+                    "method": row.cell.method,
+                    "seeds": len(row.cell.runs),
+                    "verdict": row.verdict,
+                    "fires": ", ".join(row.fired),
+                    "margin pp": None if margin is None else 100 * margin.mean,
+                    "low": 100 * margin.low() if margin is not None and known else None,
+                    "high": 100 * margin.high() if margin is not None and known else None,
+                    "over": None if row.opponent is None else row.opponent.method,
+                    "share": row.share,
+                    "cosine": row.cosine,
+                    "cosine of": EXACT if row.exact else "updates" if row.of_updates else "credit",
+                    "cost": _relative(costs, row, "seconds"),
+                    "memory": _relative(costs, row, "bytes"),
+                    "locality leak": row.leaks,
+                }
+            )
+    return found
+
+
+def _relative(costs: Costs, row: Survivor, what: str) -> float | None:
+    """What a step takes against backprop's on the same model."""
+    spec = row.cell.spec
+    known = costs.get(f"{spec.model} on {spec.data.name if spec.data is not None else ''}", {})
+    own, bp = (known.get(method, {}).get(what) for method in (row.cell.method, "bp"))
+    return own / bp if own is not None and bp else None
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Every number in full, an empty cell where there is none."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: "" if value is None else value for key, value in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def build(contests: Sequence[Contest], costs: Costs) -> str:
+    """The page."""
+    parts = [INTRO.format(script=SCRIPT, limit=Depth.threshold).strip()]
+    rows = entries(contests, costs)
+    for contest in contests:
+        mine = [row for row in rows if row["task"] == contest.name]
+        parts += [f"## {contest.name}", _control(contest), _table(mine).to_markdown().strip(), *_leaks(mine)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _control(contest: Contest) -> str:
+    found = contest.control
+    if found is None:
+        return "**This task cannot tell**: backprop or its frozen twin is not among the logs."
+    ends = "" if math.isinf(found.half()) else f" [{100 * found.low():.2f}, {100 * found.high():.2f}]"
+    gain = f"backprop gains {100 * found.mean:+.2f}{ends} pp over its frozen twin"
+    return f"This task tells: {gain}." if contest.tells else f"**This task cannot tell**: {gain}."
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    columns = ("tier", "method", "verdict", "margin (pp)", "over", "share", "deep cosine", "cost", "memory")
+    return Table(columns, tuple(_line(row) for row in rows))
+
+
+def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
+    margin = "not compared" if row["margin pp"] is None else f"{row['margin pp']:+.2f}"
+    if row["low"] is not None:
+        margin += f" [{row['low']:.2f}, {row['high']:.2f}]"
+    verdict = row["verdict"] + (f": {row['fires']}" if row["fires"] else "")
+    cosine = MISSING if row["cosine"] is None else f"{row['cosine']:+.3f}"
+    cosine = EXACT if row["cosine of"] == EXACT else cosine
+    return (
+        str(row["tier"] or "–"),
+        f"{row['method']}{' †' if row['locality leak'] else ''}",
+        verdict,
+        margin,
+        row["over"] or "–",
+        "–" if row["share"] is None else f"{100 * row['share']:.0f} %",
+        cosine + (" (updates)" if row["cosine of"] == "updates" and row["cosine"] is not None else ""),
+        *(MISSING if row[what] is None else f"{row[what]:.2f}×" for what in ("cost", "memory")),
+    )
+
+
+def _leaks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    named = [row["method"] for row in rows if row["locality leak"]]
+    return [f"† A locality leak: blocks of {', '.join(named)} move when later weights do."] if named else []
+
+
+def write(logs: Sequence[RunLog], costs: Costs, out: Path) -> None:
+    """The page, its CSV and its figure."""
+    contests = survival(audit(logs))
+    (out / "figures").mkdir(exist_ok=True)
+    (out / "survival.md").write_text(build(contests, costs), encoding="utf-8")
+    (out / "survival.csv").write_text(to_csv(entries(contests, costs)), encoding="utf-8")
+    for suffix in (".png", ".svg", ".pdf"):
+        write_figure("survival", logs, out / f"figures/survival{suffix}")
+
+
+if __name__ == "__main__":
+    folder, *cost = map(Path, sys.argv[1:])
+    known = json.loads(cost[0].read_text(encoding="utf-8"))["costs"] if cost else {}
+    write(load_logs(folder).logs, known, HERE)
