@@ -20,6 +20,7 @@ from creditscope.cli.options import (
     planned,
     protocol_of,
 )
+from creditscope.cli.say import say
 
 if TYPE_CHECKING:
     from creditscope.protocol.audit import Audit
@@ -60,9 +61,9 @@ def audit(
         result = judge(logs, chosen, parse_baseline(baseline), assume=assumed, keep_rows=False)
         if (declared := planned(plan, result.logs)) is not None:
             result = result.against(declared)
-        typer.echo(_print(result, format_, timeline=timeline, decisions=decisions, sensitivity=sensitivity))
+        say(_print(result, format_, timeline=timeline, decisions=decisions, sensitivity=sensitivity))
     for skipped in result.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
     if fail_on_walkback and result.skipped:
         raise typer.Exit(2)
     if fail_on_walkback and result.walked_back:

@@ -15,7 +15,7 @@ from creditscope.protocol.monitor import Monitor
 from creditscope.protocol.presets import Protocol
 from creditscope.quantities.per_epoch import ACCURACY, GAMMA_DEEP, GAMMA_PUBLISHED, GROWTH_MAX, HIDDEN, REFERENCE
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, RunLog, RunSpec
-from creditscope.records.table import Table
+from creditscope.records.table import Table, visible
 
 if TYPE_CHECKING:
     from creditscope.engine.loop import OnRow
@@ -96,7 +96,7 @@ class TrainDisplay:
 
     def note(self, line: str) -> None:
         """A line above the bar."""
-        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._progress.console.print(visible(line, keep=""), markup=False, highlight=False, soft_wrap=True)
 
     def step(self, members: Sequence[RunSpec]) -> None:
         """Move the bar."""

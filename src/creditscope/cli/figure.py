@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from creditscope.cli.say import say
+
 
 def figure(
     name: Annotated[str, typer.Argument(help="hero, penalty-rescue, penalty-sweep, snapshot or survival.")],
@@ -22,8 +24,8 @@ def figure(
     request = check_request(name, out, width, index)
     loaded = load_logs(logs)
     for skipped in loaded.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
     drawn = write_figure(name, loaded.logs, out, request.width, request.index)
     for line in drawn.warnings:
-        typer.echo(line, err=True)
-    typer.echo(f"wrote {out} and {out.with_suffix('.csv')}")
+        say(line, err=True)
+    say(f"wrote {out} and {out.with_suffix('.csv')}")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from creditscope.cli.say import say
+
 
 def ls(
     logs: Annotated[list[Path] | None, typer.Argument(help="Log files or folders; default: runs.")] = None,
@@ -14,12 +16,13 @@ def ls(
     from creditscope.errors import BadInput
     from creditscope.quantities.per_epoch import ACCURACY
     from creditscope.records.labels import labels_of
-    from creditscope.records.load import load_logs
+    from creditscope.records.load import load_logs, one_line
     from creditscope.records.table import Table
 
-    loaded = load_logs(logs or [Path("runs")])
+    # Of each log only what a line shows: thousands then fit.
+    loaded = load_logs(logs or [Path("runs")], one_line)
     for skipped in loaded.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
     if not loaded.logs:
         raise BadInput("no run log found; name a folder that holds some, or train: creditscope train --preset demo")
     specs = {log.spec.cell_key: log.spec for log in loaded.logs}
@@ -38,4 +41,4 @@ def ls(
                 log.name,
             )
         )
-    typer.echo(fit(Table(("method", "seed", "data", "epoch", "accuracy", "status", "file"), tuple(rows))))
+    say(fit(Table(("method", "seed", "data", "epoch", "accuracy", "status", "file"), tuple(rows))))

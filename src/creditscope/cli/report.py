@@ -20,6 +20,7 @@ from creditscope.cli.options import (
     planned,
     protocol_of,
 )
+from creditscope.cli.say import say
 
 
 def report(
@@ -38,21 +39,26 @@ def report(
     """Write one file that shows verdicts, plots, numbers and advice, and how to make it again."""
     import shlex
 
-    from creditscope.records.load import load_logs
+    from creditscope.protocol.audit import Audit, audit
+    from creditscope.records.load import load_logs, log_files
+    from creditscope.report.many import MANY_FILES, most_telling, with_rows
     from creditscope.report.page import check_out, write_report
 
     check_out(out)
     chosen, assumed = protocol_of(protocol.value, set_, check, advisory_check), parse_numbers(assume, "--assume")
     given = parse_baseline(baseline)
-    loaded = load_logs(logs)
-    against = load_logs(given) if isinstance(given, Path) else given
+    many = sum(1 for path in logs for _ in log_files(path)) > MANY_FILES
+    loaded = audit(logs, chosen, given, assume=assumed, keep_rows=False) if many else load_logs(logs)
     words = ["creditscope", "report", *map(str, logs), "--out", str(out), "--protocol", protocol.value]
     words += ["--baseline", baseline] if baseline is not None else []
     words += ["--plan", str(plan)] if plan is not None else []
     repeated = {"--check": check, "--advisory-check": advisory_check, "--set": set_, "--assume": assume}
     words += [word for option, texts in repeated.items() for text in texts or () for word in (option, text)]
     declared = planned(plan, loaded.logs)
+    if isinstance(loaded, Audit) and out.suffix == ".html":
+        loaded = with_rows(loaded, logs, most_telling(loaded).logs)
+    against = load_logs(given) if isinstance(given, Path) else given
     write_report(loaded, out, chosen, against, assume=assumed, command=shlex.join(words), plan=declared)
     for skipped in loaded.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
-    typer.echo(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
+    say(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")

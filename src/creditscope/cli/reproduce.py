@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from creditscope.cli.say import say
 from creditscope.errors import BadInput
 
 
@@ -51,17 +52,15 @@ def reproduce(
 
     chosen = study(name)
     if dry_run:
-        planned = plan(
-            chosen, data_dir, device, lambda number, of: typer.echo(f"timing fleet {number} of {of} ...", err=True)
-        )
-        typer.echo(plan_text([members for members, _ in planned]))
+        planned = plan(chosen, data_dir, device, lambda number, of: say(f"timing fleet {number} of {of} ...", err=True))
+        say(plan_text([members for members, _ in planned]))
         rows = [
             (str(number), *(f"{seconds:.0f} s" for seconds in (cost.train, cost.measure, cost.probe, cost.total)))
             for number, (_, cost) in enumerate(planned, 1)
         ]
-        typer.echo("")
-        typer.echo(fit(Table(("fleet", "training", "measuring", "probing", "total"), tuple(rows))))
-        typer.echo(f"about {sum(cost.total for _, cost in planned):.0f} s on this device; nothing was trained")
+        say("")
+        say(fit(Table(("fleet", "training", "measuring", "probing", "total"), tuple(rows))))
+        say(f"about {sum(cost.total for _, cost in planned):.0f} s on this device; nothing was trained")
         return
     folder = out or Path(name)
     with TrainDisplay() as display:
@@ -70,12 +69,12 @@ def reproduce(
             chosen, folder, data_dir=data_dir, device=device, resume=resume, progress=display, command=command
         )
     for warning in made.warnings:
-        typer.echo(warning, err=True)
-    typer.echo(render(sections(made.audit, timeline=False, decisions=True)[:1], "table", None))
-    typer.echo("")
+        say(warning, err=True)
+    say(render(sections(made.audit, timeline=False, decisions=True)[:1], "table", None))
+    say("")
     for path in made.files:
-        typer.echo(f"wrote {path}")
-    typer.echo(f"why, check by check: creditscope audit {folder / 'runs'}")
+        say(f"wrote {path}")
+    say(f"why, check by check: creditscope audit {folder / 'runs'}")
 
 
 def _zoo(

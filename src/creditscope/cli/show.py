@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from creditscope.cli.say import say
+
 if TYPE_CHECKING:
     from creditscope.records import RunLog
 
@@ -19,13 +21,13 @@ def show(
 
     loaded = load_logs([log])
     for skipped in loaded.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
     if not loaded.logs:
         raise BadInput(f"{log.name}: no run log in it")
     for run in loaded.logs:
-        typer.echo(_text(run, epochs))
+        say(_text(run, epochs))
         for problem in run.problems:
-            typer.echo(f"{run.name}: {problem}", err=True)
+            say(f"{run.name}: {problem}", err=True)
 
 
 def _text(run: "RunLog", epochs: int) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from creditscope.cli.options import Checks, protocol_of
+from creditscope.cli.say import say
 from creditscope.models import MODELS
 from creditscope.registry import DATASETS, GRAMMAR
 from creditscope.rules import RULES
@@ -85,6 +86,8 @@ def train(
     from creditscope.data import load_data
     from creditscope.engine.start import own_model
     from creditscope.errors import BadInput
+    from creditscope.execution.context import pick_device
+    from creditscope.execution.local import local_limits
     from creditscope.execution.local import train as train_specs
     from creditscope.execution.plan import pack
     from creditscope.integrations.sink import log_to as open_sinks
@@ -116,7 +119,9 @@ def train(
         given,
     )
     if dry_run:
-        typer.echo(f"{plan_text(pack(specs))}; nothing was trained (--dry-run)")
+        limits = local_limits(pick_device(device), None, given)
+        fleets = [part for fleet in pack(specs) for part in limits.cut(fleet)]
+        say(f"{plan_text(fleets)}; nothing was trained (--dry-run)")
         return
     display = TrainDisplay()
     judge = display.watch(monitor, protocol_of("standard", checks=check)) if monitor is not None else None
@@ -137,8 +142,8 @@ def train(
             progress=display,
             rules=own,
         )
-    typer.echo(summary_text(logs))
-    typer.echo(f"{len(logs)} logs in {out}; next: creditscope audit {out}")
+    say(summary_text(logs))
+    say(f"{len(logs)} logs in {out}; next: creditscope audit {out}")
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -23,12 +23,15 @@ from creditscope.protocol.present import (
     under,
 )
 from creditscope.protocol.presets import NAMES, Protocol, place_of, protocol_named
+from creditscope.records.files import write_atomic
 from creditscope.records.load import Loaded
-from creditscope.records.log import RunLog, write_atomic
+from creditscope.records.log import RunLog
 from creditscope.records.provenance import version
 from creditscope.records.spec import RunSpec
+from creditscope.records.table import visible
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
+from creditscope.report.many import left_out, most_telling
 from creditscope.report.recipe import provenance_table, recipe_table
 from creditscope.report.sections import (
     cards,
@@ -67,7 +70,7 @@ def render_report(
 
 
 def write_report(
-    logs: Sequence[RunLog] | Loaded,
+    logs: Sequence[RunLog] | Loaded | Audit,
     out: Path,
     protocol: str | Protocol = "standard",
     baseline: float | Logs | None = None,
@@ -79,7 +82,7 @@ def write_report(
     """Write the report: a page (``.html``), or the tables and the reporting form (``.md``, ``.tex``).
 
     Args:
-        logs: The runs, read whole.
+        logs: The runs, read whole; or an audit of them, with the rows of those that are shown.
         out: The file; its suffix decides the form.
         protocol: ``standard``, ``published``, or a ``Protocol``.
         baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
@@ -100,14 +103,14 @@ def write_report(
 
 
 def _audit(
-    logs: Sequence[RunLog] | Loaded,
+    logs: Sequence[RunLog] | Loaded | Audit,
     protocol: str | Protocol,
     baseline: float | Logs | None,
     thresholds: Mapping[str, float] | None,
     assume: Mapping[str, float] | None,
     plan: Iterable[RunSpec] | None,
 ) -> Audit:
-    judged = audit(logs, protocol, baseline, thresholds, assume)
+    judged = logs if isinstance(logs, Audit) else audit(logs, protocol, baseline, thresholds, assume)
     return judged if plan is None else judged.against(plan)
 
 
@@ -125,6 +128,7 @@ def check_out(out: Path) -> None:
 
 
 def _page(result: Audit, command: str | None) -> str:
+    whole, result = result, most_telling(result)
     names = name_cells(result)
     result = names.audit
     style = _asset("uPlot.min.css") + _asset("report.css")
@@ -139,8 +143,8 @@ def _page(result: Audit, command: str | None) -> str:
             style=Markup(style),
             script=Markup(script),
             data=Markup(embed(page_data(names))),
-            headline=headline(names, under(result)),
-            heading=heading(result),
+            headline=headline(names, under(whole)),
+            heading=heading(whole),
             usual_pair=usual_pair(names),
             cards=cards(names),
             verdict_text=VERDICT_TEXT,
@@ -149,7 +153,7 @@ def _page(result: Audit, command: str | None) -> str:
             decisions=decisions_table(result),
             checks=check_sections(names),
             not_asked=not_asked(names),
-            disclosures=disclosures(result),
+            disclosures=(*left_out(whole, result), *disclosures(whole)),
             timeline=timeline_table(result),
             sensitivity=stays_table(result),
             layers=[(cell.cell.label, per_layer_table(cell)) for cell in result.claims],
@@ -211,6 +215,7 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("creditscope.report"),
         autoescape=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -152,7 +152,7 @@ class Depth(Check):
         roles = {opponent.role for opponent in found}
         missing = [f"not compared: {listed(left_out)}"] if (left_out := _left_out(cell, found)) else []
         # Whoever trains the opponent on the best seeds alone must not pass by them.
-        missing += [f"{opponent.method} lacks {_seeds(alone)}" for opponent in found if (alone := _alone(opponent))]
+        missing += [f"{opponent.method} lacks {_seeds(lacks)}" for opponent in found if (lacks := _alone(opponent))]
         if "frozen" not in roles:
             missing.append(f"no frozen twin: {_why_not(cell)}")
         if "readout" not in roles and not self._more_than_shallow(cell, found):
@@ -164,11 +164,11 @@ class Depth(Check):
             elif same.margin.low() <= 0:
                 missing.append(f"moving the feedback is not shown to help: {_interval(same.margin)} over {same.method}")
         if cell.spec.anchors and cell.spec.rule != ANCHOR:
-            alone = anchors_alone(cell)
-            if alone is None:
+            bare = anchors_alone(cell)
+            if bare is None:
                 missing.append(f"its backprop batches may do it alone: no {ANCHOR}{cell.spec.anchors} among the logs")
-            elif alone.margin.low() <= 0:
-                missing.append(f"the rule is not shown to help: {_interval(alone.margin)} over {alone.method}")
+            elif bare.margin.low() <= 0:
+                missing.append(f"the rule is not shown to help: {_interval(bare.margin)} over {bare.method}")
         return missing
 
     def _more_than_shallow(self, cell: Cell, found: Sequence[Opponent]) -> bool:
@@ -237,8 +237,8 @@ class Depth(Check):
         roles = {opponent.role for opponent in found}
         if "frozen" not in roles or any(not opponent.matched for opponent in found):
             return _train_the_twin(cell)
-        if lacking := [(o.method, alone) for o in found if (alone := _alone(o))]:
-            return "; ".join(f"train {method} on {_seeds(alone)} too" for method, alone in lacking)
+        if lacking := [(o.method, lacks) for o in found if (lacks := _alone(o))]:
+            return "; ".join(f"train {method} on {_seeds(lacks)} too" for method, lacks in lacking)
         if control is not None and PP * control.low() <= self.threshold:
             if control.kind == "one seed":
                 return "train at least 3 seeds of bp and bp@frozen on this task"
