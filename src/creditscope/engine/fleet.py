@@ -157,6 +157,7 @@ class Fleet:
         Args:
             steps: How many.
         """
+        self._steps = steps
         moments = [self.moment(step) for step in range(steps)]
         counts = {group.start: group.steps_taken(moments) for group in self.groups}
         self.optimiser.set_steps(lambda segment: counts[self.group_of(segment.start).start])
