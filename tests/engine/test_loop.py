@@ -463,7 +463,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_that_cannot_be_written_beside_is_said(tmp_path, monkeypatch):
-    def full(path, data):
+    def full(path, data, resume=False):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint_module, "write_atomic", full)
