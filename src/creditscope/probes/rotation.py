@@ -50,14 +50,13 @@ def rotations(count: int, width: int, generator: torch.Generator) -> Tensor:
     """
     entries = torch.randn((count, width, width), generator=generator, dtype=torch.float64, device=generator.device)
     q, r = torch.linalg.qr(entries)
-    turned: Tensor = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
-    return turned
+    signed: Tensor = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
+    return signed
 
 
 def _drawn(credit: Tensor, reference: Tensor, count: int, generator: torch.Generator) -> Tensor:
     products = torch.einsum("sni,snj->sij", credit, reference)
-    found: Tensor = torch.einsum("kij,sij->ks", rotations(count, credit.shape[2], generator), products)
-    return found
+    return torch.einsum("kij,sij->ks", rotations(count, credit.shape[2], generator), products)
 
 
 def _normal(credit: Tensor, reference: Tensor, count: int, generator: torch.Generator) -> Tensor:
