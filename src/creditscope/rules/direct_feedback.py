@@ -29,7 +29,7 @@ class DirectFeedback(DirectRule):
 
     name = "dfa"
     paper = "Nøkland 2016"
-    injection = "e·B_l at the output of block l; e·B_0 at the embedding; tokens alike, or each by its own output"
+    injection = "e·B_l at the output of block l; e·B_0 at the embedding; one for all tokens, or one each"
     identity = Identity(
         needs=("the error at the output", "a fixed random matrix per block"),
         spares=("the weights on the way back", "a backward pass through more than one block"),
