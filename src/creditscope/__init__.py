@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each name c
     from creditscope.scope.audit_model import frozen_copy as frozen_copy
     from creditscope.scope.credit import backward_credit as backward_credit
     from creditscope.scope.credit import rule_credit as rule_credit
+    from creditscope.scope.judge import judge as judge
     from creditscope.scope.locality import check_locality as check_locality
     from creditscope.scope.watch import watch as watch
     from creditscope.studies.explain import explain as explain
@@ -88,6 +89,7 @@ _PUBLIC = {
     "draw_figure": "creditscope.figures.write",
     "explain": "creditscope.studies.explain",
     "frozen_copy": "creditscope.scope.audit_model",
+    "judge": "creditscope.scope.judge",
     "load_data": "creditscope.data",
     "load_logs": "creditscope.records.load",
     "log_to": "creditscope.integrations.sink",
