@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each name c
     from creditscope.scope.credit import rule_credit as rule_credit
     from creditscope.scope.judge import judge as judge
     from creditscope.scope.locality import check_locality as check_locality
+    from creditscope.scope.updates import audit_updates as audit_updates
     from creditscope.scope.watch import watch as watch
     from creditscope.studies.explain import explain as explain
 
@@ -83,6 +84,7 @@ _PUBLIC = {
     "Task": "creditscope.blocks",
     "audit": "creditscope.protocol.audit",
     "audit_model": "creditscope.scope.audit_model",
+    "audit_updates": "creditscope.scope.updates",
     "backward_credit": "creditscope.scope.credit",
     "check_locality": "creditscope.scope.locality",
     "compare": "creditscope.protocol.comparison",

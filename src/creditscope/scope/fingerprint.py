@@ -29,6 +29,26 @@ def fingerprint(*values: Any) -> str:
     return digest.hexdigest()
 
 
+def reachable(value: Any) -> Iterator[Any]:
+    """What a function can get at: closed-over values, defaults, and what it takes from its module by name.
+
+    Args:
+        value: The function, or a callable object.
+    """
+    seen: dict[int, Any] = {}
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, _PLAIN) or id(found) in seen:
+            continue
+        seen[id(found)] = found
+        yield found
+        if not isinstance(found, (torch.Tensor, np.ndarray, type)):
+            waiting += [inner for inner in _inside(found) if not isinstance(inner, (memoryview, type))]
+        if isinstance(found, types.FunctionType):
+            waiting += [found.__globals__[name] for name in found.__code__.co_names if name in found.__globals__]
+
+
 def _parts(value: Any, seen: dict[int, Any]) -> Iterator[bytes]:
     if isinstance(value, _PLAIN):
         yield repr(value).encode()
@@ -48,9 +68,9 @@ def _inside(value: Any) -> Iterator[Any]:
     """What a value is made of."""
     if isinstance(value, torch.Tensor):
         yield from (str(value.dtype), repr(tuple(value.shape)))
-        yield memoryview(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
     elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        yield from (str(value.dtype), repr(value.shape), memoryview(np.ascontiguousarray(value).reshape(-1).view("u1")))
+        yield from (str(value.dtype), repr(value.shape), np.ascontiguousarray(value).reshape(-1).view("u1").data)
     elif isinstance(value, Mapping):
         yield from (part for item in value.items() for part in item)
     elif isinstance(value, (list, tuple)):
@@ -79,7 +99,7 @@ def _named(code: types.CodeType, among: Mapping[str, Any], module: str) -> Itera
     """What a function takes from its module by name: constants, and functions and classes that stand there."""
     for name in code.co_names:
         found = among.get(name)
-        if isinstance(found, _PLAIN) and name in among:
+        if isinstance(found, (*_PLAIN, Mapping, list, tuple)) and name in among:
             yield (name, found)
         elif isinstance(found, (types.FunctionType, type)) and found.__module__ == module:
             yield found

@@ -16,7 +16,7 @@ def seeded(seed: int) -> Iterator[None]:
         seed: Of torch on every device, numpy and Python.
     """
     kept = random.getstate(), np.random.get_state()
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         with torch.random.fork_rng(devices):
             torch.manual_seed(seed)
