@@ -81,8 +81,8 @@ def test_the_gradient_is_taken_before_momentum_decay_and_the_moments_of_adam():
     cell = audited(model, update)
     assert min(probe_of(cell).gradient_cosine) > 1 - 1e-9
     assert cell.cell.family == "update"
-    # The step that Adam makes of it is another direction, and goes down.
-    assert all(-0.99 < value < 0 for value in probe_of(cell).step_descent)
+    # What Adam makes of it is another direction.
+    assert all(abs(value) < 0.99 for value in probe_of(cell).step_descent)
 
 
 def test_a_gradient_that_no_optimiser_uses_does_not_count():
@@ -154,10 +154,10 @@ def test_any_step_is_asked_for_its_direction_without_a_stream_blocks_or_feedback
     assert str(outcome(cell, "reference").ruling) == "not applicable"
     assert str(outcome(cell, "scale").ruling) == "passes"
     cosines = np.array(probe.gradient_cosine)
-    assert {
-        "pepita": abs(cosines[1:]).max() < 0.9,
-        "local": 0 < cosines.min() < 0.999 and cosines.max() < 1 - 1e-6,
-    }.get(name, True)
+    if name == "pepita":
+        assert abs(cosines[1:]).max() < 0.9
+    if name == "local":
+        assert 0 < cosines.min() < cosines.max() < 1 - 1e-6
     if name == "no_time":
         assert 0.3 < cosines[0] < 0.999
     if name == "surrogate":
@@ -229,16 +229,19 @@ def test_a_twin_is_compared_and_a_loss_of_ones_own_is_taken():
     depth = outcome(cell, "depth")
 
     def accuracy(net):
-        return float((activities(net, DATA[0])[1].argmax(1) == DATA[1]).double().mean())
+        # Classes are unequal here: the mean over classes.
+        right = (activities(net, DATA[0])[1].argmax(1) == DATA[1]).double()
+        return float(torch.stack([right[DATA[1] == k].mean() for k in range(4)]).mean())
 
     assert depth.evidence.value == pytest.approx(100 * (accuracy(model) - accuracy(twin)))
 
 
-def hidden(model, batch, memory=[]):
-    memory.append(torch.zeros(()))
+CALLS = iter(range(1, 10**6))
+
+
+def hidden(model, batch):
     with torch.no_grad():
-        for p in model.parameters():
-            p += len(memory) * 1e-3
+        model[0].weight += next(CALLS) * 1e-3
 
 
 def replaced(model, batch):
@@ -269,6 +272,6 @@ def diverged(model, batch):
     ],
 )
 def test_what_cannot_be_audited_is_refused_by_name(given, said):
-    asked = {"model": mlp(), "update": steps.Pepita(), "loader": DATA, "redraws": 1} | given
+    asked = {"model": mlp(), "update": steps.Pepita(), "loader": DATA, "redraws": 2} | given
     with pytest.raises(BadInput, match=said):
         cs.audit_updates(**asked)
