@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +13,10 @@ from creditscope.blocks.partition import hooks
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.probes.functional.movement import movements
 from creditscope.records.rows import Movement
+from creditscope.scope.derivative import derivative
 from creditscope.scope.inputs import logits_of
 from creditscope.scope.probe_data import PROBE_BATCH, ProbeData
 from creditscope.scope.restore import restoring
-from creditscope.scope.true_backward import true_backward
 
 Groups = Sequence[str] | Mapping[str, Sequence[str]] | None
 Forward = Callable[[nn.Module, Any], Any]
@@ -77,27 +76,23 @@ class UpdateNet:
         """
         called = _Called(self.model, self.forward)
         x = self.inputs(self.data.probe.x[: len(y)], dtype)
-        params = {
-            f"model.{name}": p.detach().to(dtype, copy=True).requires_grad_() if p.is_floating_point() else p.detach()
-            for name, p in self.model.named_parameters()
-        }
+        params = {name: p.detach().to(dtype) for name, p in self.model.named_parameters() if p.is_floating_point()}
         buffers = {
             f"model.{name}": b.to(dtype, copy=True) if b.is_floating_point() else b.clone()
             for name, b in self.model.named_buffers()
         }
-        with restoring(self.model), torch.enable_grad():
+        targets = y if y.dtype != dtype_of(self.model) else y.to(dtype)
+
+        def loss(params: Mapping[str, Tensor]) -> list[Tensor]:
+            named = {f"model.{name}": p for name, p in params.items()}
+            return [self.loss(functional_call(called, {**named, **buffers}, (x,)), targets).mean()]
+
+        with restoring(self.model):
             for module, mode in zip(self.model.modules(), training or (), strict=bool(training)):
                 vars(module)["training"] = mode
             torch.manual_seed(seed)
-            with nullcontext() if self.surrogate else true_backward(self.model):
-                out = functional_call(called, {**params, **buffers}, (x,))
-                total = self.loss(out, y if y.dtype != dtype_of(self.model) else y.to(dtype)).mean()
-            leaves = {name.removeprefix("model."): p for name, p in params.items() if p.requires_grad}
-            if not total.requires_grad:
-                raise BadInput("the loss depends on no parameter of the model; pass forward=... that runs it")
-            found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-        pairs = zip(leaves.items(), found, strict=True)
-        return {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
+            (total,), back = derivative(self.model, loss, params, self.surrogate)
+            return back([torch.ones_like(total)])
 
 
 class _Called(nn.Module):

@@ -167,7 +167,8 @@ def update_log(
         growth=[growth.get(group) for group in net.groups],
         **_accuracy(data, correct),
     )
-    probes, notes = (), [_SURROGATE] if surrogate else []
+    probes: tuple[ProbeRow, ...] = ()
+    notes = [_SURROGATE] if surrogate else []
     if update is not None:
         probe, said = _probe(net, UserStep.of(inner, update, state), epoch, seed, redraws)
         probes, notes = (probe,), [*notes, *said]
@@ -251,7 +252,7 @@ def _cosine(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Seque
     return None if math.isnan(value) else value
 
 
-def _accuracy(data: ProbeData, correct: Tensor | None) -> dict[str, float]:
+def _accuracy(data: ProbeData, correct: Tensor | None) -> dict[str, Any]:
     if correct is None:
         return {}
     right, labels = correct.double(), data.test.y.cpu()

@@ -35,10 +35,18 @@ class Written:
     grads: Mapping[str, Tensor]
     training: tuple[bool, ...] | None
 
+    def direction(self, name: str) -> Tensor:
+        """What is comparable with a gradient: the raw one, before momentum and decay; else minus the change.
+
+        Args:
+            name: Of the parameter.
+        """
+        return self.grads[name] if name in self.grads else -self.change[name]
+
     @property
     def directions(self) -> dict[str, Tensor]:
-        """What is comparable with a gradient: the raw one, before momentum and decay; else minus the change."""
-        return {name: self.grads.get(name, -change) for name, change in self.change.items()}
+        """The same for every parameter."""
+        return {name: self.direction(name) for name in self.change}
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,9 @@ class UserStep:
             if now.keys() != before.keys() or any(now[name].shape != p.shape for name, p in before.items()):
                 raise BadInput("update put other parameters into the model; change those it has in place")
             change = {name: now[name].detach().double() - p.double() for name, p in before.items()}
+            # Code that only fills ``.grad`` and leaves the step to its caller.
+            if not any(bool(moved.any()) for moved in change.values()):
+                grads |= {name: p.grad.detach().double() for name, p in now.items() if p.grad is not None}
         return Written(change, grads, modes[0] if modes else None)
 
     def require_repeatable(self, batch: Any, seed: int) -> Written:
@@ -163,14 +174,13 @@ def _how_back(thing: Any) -> Callable[[], object]:
     if isinstance(thing, torch.optim.Optimizer):
         return _optimiser_back(thing)
     if isinstance(thing, Tensor):
-        grad, values = thing.grad if thing.is_leaf else None, thing.detach().clone()
-        return lambda: _tensor_back(thing, values, grad)
+        return _tensor_back(thing)
     if isinstance(thing, np.ndarray):
         numbers = thing.copy()
         return lambda: np.copyto(thing, numbers)
     if isinstance(thing, nn.Module):
-        held = [(t, t.detach().clone(), t.grad) for t in (*thing.parameters(), *thing.buffers())]
-        return lambda: [_tensor_back(t, values, grad) for t, values, grad in held]
+        held = [_tensor_back(t) for t in (*thing.parameters(), *thing.buffers())]
+        return lambda: [back() for back in held]
     if isinstance(thing, torch.Generator):
         drawn = thing.get_state()
         return lambda: thing.set_state(drawn)
@@ -181,10 +191,15 @@ def _how_back(thing: Any) -> Callable[[], object]:
     return lambda: thing.load_state_dict(saved)
 
 
-def _tensor_back(tensor: Tensor, values: Tensor, grad: Tensor | None) -> None:
-    tensor.detach().copy_(values)
-    if tensor.is_leaf:
-        tensor.grad = grad
+def _tensor_back(tensor: Tensor) -> Callable[[], object]:
+    values, grad = tensor.detach().clone(), tensor.grad if tensor.is_leaf else None
+
+    def back() -> None:
+        tensor.detach().copy_(values)
+        if tensor.is_leaf:
+            tensor.grad = grad
+
+    return back
 
 
 def _optimiser_back(optimiser: torch.optim.Optimizer) -> Callable[[], None]:

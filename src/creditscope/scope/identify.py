@@ -1,0 +1,352 @@
+"""Which rule is this code really? From what its steps on single samples write, without knowing its feedback."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from creditscope.blocks.task import input_gradient
+from creditscope.errors import BadInput
+from creditscope.probes.seeds import probe_generator
+from creditscope.scope.explain import Explained, Term, apply, fitted, scaled, span
+from creditscope.scope.identity import Identity, LayerIdentity, named
+from creditscope.scope.inputs import logits_of
+from creditscope.scope.losses import per_sample
+from creditscope.scope.probe_data import Loader, gather
+from creditscope.scope.randomness import seeded
+from creditscope.scope.restore import device_of, plain_model, restoring
+from creditscope.scope.sites import OUTPUTS, Local, Signal, Sites
+from creditscope.scope.update_net import Forward, Loss, UpdateNet, dtype_of
+from creditscope.scope.user_step import Update, UserStep
+
+# An explanation that is right leaves what rounding leaves; one that is wrong and fits well leaves far more (the tests
+# hold nulls against it). Of those that do as well, the one with the fewest unknowns is named.
+HOLDS = 0.99
+_AS_GOOD = 1e-4
+# A matrix is the weight itself where their cosine is above the first; it has its signs where more than the second
+# share agrees, and is like it at all where the cosine is beyond the third, in standard deviations of chance.
+_SAME, _SIGNS, _CHANCE = 0.999, 0.9, 4.0
+# Two matrices are two where they carry the same sources to signals that differ by more than this share of squares.
+_MOVED = 1e-6
+_MOST_UNSOLVED = 2
+LEAST, BATCH = 32, 64
+Rows = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An explanation that was tried.
+
+    Args:
+        kind: Its kind.
+        found: How well it does.
+        terms: Its unknowns.
+        known: What was known of the signal before.
+        entering: By later site, the signal at what enters it, where this explanation tells it.
+    """
+
+    kind: str
+    found: Explained
+    terms: tuple[Term, ...] = ()
+    known: Tensor | None = None
+    entering: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def places(self) -> list[bool]:
+        """Whether each unknown acts through a derivative."""
+        return [term.local is not None for term in self.terms]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One round of steps on single samples.
+
+    Args:
+        sites: The layers.
+        local: The derivatives between them.
+        signals: What reached each.
+        true: The true gradient there.
+        sources: The error and what is made of it, and the target.
+    """
+
+    sites: Sites
+    local: Local
+    signals: Mapping[str, Signal]
+    true: Mapping[str, Tensor]
+    sources: Mapping[str, Tensor]
+
+    @property
+    def output(self) -> str | None:
+        """The site that puts out what the model does; None where there is none."""
+        last = self.sites.sites[-1] if self.sites.sites else None
+        same = last is not None and torch.equal(last.outputs, self.sites.outputs.flatten(1).double())
+        return last.name if last is not None and same else None
+
+    def weight(self, name: str) -> Tensor:
+        """A site's weight as a matrix.
+
+        Args:
+            name: Of the site.
+        """
+        weight: Tensor = dict(self.sites.model.named_modules())[name].weight.detach().double()
+        return weight.reshape(len(weight), -1)
+
+
+def identify(
+    model: nn.Module,
+    update: Update | None,
+    loader: Loader,
+    *,
+    forward: Forward | None = None,
+    loss_fn: Loss | None = None,
+    state: Sequence[Any] = (),
+    name: str = "code",
+    samples: int = 320,
+    steps: int = 10,
+    seed: int = 0,
+) -> Identity:
+    """Find out which rule a code really is. Nothing of the model, the optimiser or the randomness is changed.
+
+    The step is taken on one sample at a time, and taken back: what it writes on a layer's weights, divided by what
+    enters the layer, is the signal that reached it. Each signal is then explained, on half of the samples, by the true
+    gradient, by a linear map of the error, its sign or the target, or by a later layer's signal through the derivative
+    between them; what counts is how well that predicts the other half. "Unknown" is an answer.
+
+    Args:
+        model: Any module.
+        update: ``update(model, batch)``: one training step, in place; None: the model's own ``loss.backward()``.
+        loader: Batches (x, y), as in ``audit_model``.
+        forward: ``forward(model, x)`` gives outputs (samples, classes); None: ``model(x)``.
+        loss_fn: Loss of (outputs, targets); None: cross-entropy.
+        state: What ``update`` changes and does not close over, as in ``audit_updates``.
+        name: What the code is called on the card.
+        samples: How many at most; wide layers need twice their width.
+        steps: Steps before the matrices are looked at again.
+        seed: Of what is drawn.
+    """
+    inner = plain_model(model)
+    run = forward or (lambda module, x: module(**x) if isinstance(x, Mapping) else module(x))
+    with restoring(inner):
+        data = gather(loader, device_of(inner), dtype_of(inner))
+        net = UpdateNet(inner, data, {}, run, loss_fn or functional.cross_entropy, False)
+        n = min(samples, len(data.probe.x))
+        if n < LEAST:
+            raise BadInput(f"wanted at least {LEAST} samples to tell explanations apart, got {n}; pass more")
+        step = UserStep.of(inner, update or _backward_of(net), state)
+        look = _look(net, step, n, seed)
+        again = _look_again(net, step, state, n, seed, steps) if update is not None and steps else None
+    order = torch.randperm(n, generator=probe_generator(seed, 0, "held out"))
+    rows = order[: n // 2], order[n // 2 :]
+    layers, told = {}, ({}, {})  # type: dict[str, LayerIdentity], tuple[dict[str, Tensor], dict[str, Tensor]]
+    for site in reversed(look.sites.sites):
+        layers[site.name] = _layer(look, again, site.name, told, rows)
+    hidden = [layers[site.name] for site in look.sites.sites if site.name != look.output]
+    return Identity(
+        name=name,
+        rule=named(hidden, layers.get(look.output or "")),
+        layers=tuple(layers[site.name] for site in look.sites.sites),
+        output=look.output,
+        samples=n,
+        steps=steps if again is not None else 0,
+        left_out=dict(look.sites.left_out),
+    )
+
+
+def _backward_of(net: UpdateNet) -> Update:
+    """The model's own backward pass, which fills ``.grad`` and steps nowhere."""
+
+    def update(model: nn.Module, batch: Any) -> None:
+        x, y = (batch, batch["labels"]) if isinstance(batch, Mapping) else batch
+        x = {k: v for k, v in x.items() if k != "labels"} if isinstance(x, Mapping) else x
+        net.loss(logits_of(net.forward(model, x)), y).mean().backward()
+
+    return update
+
+
+def _batch(net: UpdateNet, rows: slice) -> Any:
+    """These samples as the loader gave them."""
+    x, y = net.data.probe.x[rows], net.data.probe.y[rows]
+    return (x, y) if net.data.table is None else {**net.data.table.rows(x, dtype_of(net.model)), "labels": y}
+
+
+def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> _Look:
+    x, y = net.data.probe.x[:n], net.data.probe.y[:n]
+
+    def call() -> Tensor:
+        return logits_of(net.forward(net.model, net.inputs(x, dtype_of(net.model))))  # type: ignore[no-any-return]
+
+    sites = Sites.of(net.model, call)
+    if not sites.sites:
+        raise BadInput("found no linear layer that runs once and puts out one vector a sample: nothing to identify by")
+    loss = per_sample(None if net.loss is functional.cross_entropy else net.loss, sites.outputs, y)
+    error = input_gradient(lambda z: loss(z, y), sites.outputs.double()).flatten(1)
+    sources = {"error": error, "sign of error": error.sign()}
+    if net.data.labelled and sites.outputs.ndim == 2:
+        sources = {"target": functional.one_hot(y, sites.outputs.shape[1]).double(), **sources}
+    signals = sites.read(lambda at: step.take(_batch(net, slice(at, at + 1)), seed), n)
+    # In units of the error: the learning rate, which joins a change but not a gradient, is no part of a signal.
+    last = sites.sites[-1].name
+    if signals[last].vectors.shape == error.shape and bool(signals[last].vectors.any()):
+        rate = float((signals[last].vectors * error).sum() / error.square().sum())
+        signals = {at: replace(s, vectors=s.vectors / (rate or 1.0)) for at, s in signals.items()}
+    return _Look(sites, sites.local(), signals, sites.true_signals(lambda out: loss(out, y)), sources)
+
+
+def _look_again(net: UpdateNet, step: UserStep, state: Sequence[Any], n: int, seed: int, steps: int) -> _Look:
+    """The same after some steps on batches, and with other random numbers."""
+    with step.taken_back(), seeded(seed + 1), torch.enable_grad():
+        for at in range(steps):
+            start = at * BATCH % n
+            step.update(net.model, _batch(net, slice(start, start + BATCH)))
+        net.model.eval()
+        return _look(net, UserStep.of(net.model, step.update, state), n, seed + 1)
+
+
+def _layer(
+    look: _Look, again: _Look | None, name: str, told: tuple[dict[str, Tensor], dict[str, Tensor]], rows: Rows
+) -> LayerIdentity:
+    """What reached one layer: of the explanations that do as well as the best, the one with the fewest unknowns.
+
+    ``told`` collects, for both looks, the signals at what enters each layer, which layers further back build on.
+    """
+    signal = look.signals[name]
+    alike = None if signal.bias is None else signal.bias > _SAME
+    if not signal.moves:
+        return LayerIdentity(name, "still", bias=alike)
+    tried = [c for c in _candidates(look, name, told[0], rows) if not math.isnan(c.found.r2)]
+    if signal.rank_one < HOLDS or not tried:
+        return LayerIdentity(name, "unknown", bias=alike, decay=signal.decay)
+    if max(c.found.r2 for c in tried) < HOLDS:
+        tried += _leaks(look, name, rows)
+    most = max(c.found.r2 for c in tried)
+    best = next(c for c in tried if 1 - c.found.r2 <= 2 * (1 - most) + _AS_GOOD)
+    plain = next((c.found.r2 for c in tried if c.kind == "gradient"), None)
+    holds = best.found.r2 >= HOLDS
+    found = LayerIdentity(
+        layer=name,
+        kind=best.kind if holds else "unknown",
+        r2=best.found.r2,
+        gradient=plain,
+        bias=alike,
+        decay=signal.decay,
+        guess="" if holds else best.kind,
+        only=list(_later(look, name)) == [look.output],
+    )
+    if not holds:
+        return found
+    told[0].update(best.entering)
+    other = None if again is None else _again(again, name, best, told[1], rows)
+    if other is not None:
+        told[1].update(other.entering)
+    if not best.terms or best.kind == "leak":
+        return found
+    word, likeness, signs = _like(look, name, best, rows)
+    moves = None if other is None else _moved(best, other, rows)
+    return replace(found, matrix=word, likeness=likeness, signs=signs, moves=moves)
+
+
+def _again(again: _Look, name: str, best: _Candidate, told: Mapping[str, Tensor], rows: Rows) -> _Candidate | None:
+    """The same explanation at the second look; None where it no longer holds."""
+    alike = (c for c in _candidates(again, name, told, rows) if c.kind == best.kind and c.places == best.places)
+    found = next(alike, None)
+    return found if found is not None and found.found.r2 >= HOLDS else None
+
+
+def _moved(first: _Candidate, second: _Candidate, rows: Rows) -> bool:
+    """Whether the matrices of two looks carry the second look's sources to different signals."""
+    rest = total = 0.0
+    pairs = zip(first.terms, second.terms, first.found.matrices, second.found.matrices, strict=True)
+    for before, after, one, two in pairs:
+        # Only where both looks could see the matrix.
+        source = after.source @ span(before.source, rows[0]) @ span(after.source, rows[0])
+        rest += float((source @ (two - one)).square().sum())
+        total += float((source @ two).square().sum())
+    misfit = 2 - first.found.r2 - second.found.r2
+    return rest > (_MOVED + 10 * misfit) * total
+
+
+def _like(look: _Look, name: str, best: _Candidate, rows: Rows) -> tuple[str, float, float | None]:
+    """What a matrix is like: the weight, or for a direct one the map that the true gradient would need."""
+    seen = best.found.matrices[0]
+    if best.kind == "transport":
+        at = next(iter(best.entering))
+        own, other = "the weight", span(best.terms[0].source, rows[0]) @ look.weight(at)
+    else:
+        fit = fitted(look.true[name], best.terms, None, *rows)
+        own, other = "the gradient's own map", seen if fit is None else fit.matrices[0]
+    cosine = float((seen * other).sum() / seen.norm() / other.norm())
+    signs = float((seen.sign() == other.sign()).double().mean())
+    # Of a matrix on a span of rank r with w columns, r·w entries are free.
+    free = round(float(span(best.terms[0].source, rows[0]).trace())) * seen.shape[1]
+    if cosine > _SAME:
+        word = f"{own} itself"
+    elif best.kind == "transport" and signs > _SIGNS:
+        word = "the signs of the weight, other sizes"
+    elif abs(cosine) < _CHANCE / math.sqrt(free):
+        word = f"random: like {own} no more than by chance"
+    else:
+        word = f"another one, of cosine {cosine:.2f} with {own}"
+    return word, cosine, signs
+
+
+def _leaks(look: _Look, name: str, rows: Rows) -> list[_Candidate]:
+    """Direct signals with the true gradient mixed in."""
+    signal, true = look.signals[name].vectors, look.true[name]
+    ones = torch.ones(len(signal), 1, dtype=torch.float64)
+    found = []
+    for source in look.sources.values():
+        terms = (Term(source, None, signal.shape[1]), Term(ones, true, signal.shape[1]))
+        if fit := fitted(signal, terms, None, *rows):
+            found.append(_Candidate("leak", fit, terms))
+    return found
+
+
+def _later(look: _Look, name: str) -> dict[str, Tensor]:
+    """The later sites that what this one puts out reaches directly, with the derivative."""
+    names = [site.name for site in look.sites.sites]
+    found = {later: look.local.matrix(later, name) for later in names[names.index(name) + 1 :]}
+    return {later: local for later, local in found.items() if local is not None}
+
+
+def _candidates(look: _Look, name: str, entering: Mapping[str, Tensor], rows: Rows) -> Iterator[_Candidate]:
+    """From the fewest unknowns to the most."""
+    signal, width = look.signals[name].vectors, look.signals[name].vectors.shape[1]
+    yield _Candidate("gradient", scaled(signal, look.true[name], None, *rows))
+    later = _later(look, name)
+    direct = look.local.matrix(OUTPUTS, name)
+    known = torch.zeros_like(signal)
+    if direct is not None:
+        known = known + apply([Term(look.sources["error"], direct, 0)], [torch.eye(direct.shape[1]).double()])
+    for at, local in later.items():
+        if at in entering:
+            known = known + apply([Term(entering[at], local, 0)], [torch.eye(entering[at].shape[1]).double()])
+    known_part = known if bool(known.any()) else None
+    open_ = {at: local for at, local in later.items() if at not in entering and look.signals[at].moves}
+    sources = {at: look.signals[at].vectors for at in open_}
+    for kind, change in (("weight", lambda w: w), ("sign of weight", torch.sign)):
+        if not open_:
+            break
+        carried = {at: sources[at] @ change(look.weight(at)) for at in open_}
+        parts = [Term(carried[at], open_[at], 0) for at in open_]
+        total = apply(parts, [torch.eye(part.source.shape[1]).double() for part in parts])
+        found = scaled(signal, total, known_part, *rows)
+        factor = float(found.matrices[0])
+        yield _Candidate(kind, found, entering={at: factor * part for at, part in carried.items()})
+    nearest = [local for local in (*later.values(), direct) if local is not None][:1]
+    for kind, source in look.sources.items():
+        for local in (None, *nearest):
+            wide = width if local is None else local.shape[1]
+            if fit := fitted(signal, terms := (Term(source, local, wide),), None, *rows):
+                yield _Candidate(kind, fit, terms)
+    if 0 < len(open_) <= _MOST_UNSOLVED:
+        terms = tuple(Term(sources[at], local, look.weight(at).shape[1]) for at, local in open_.items())
+        if fit := fitted(signal, terms, known_part, *rows):
+            told = {at: term.source @ m for at, term, m in zip(open_, terms, fit.matrices, strict=True)}
+            yield _Candidate("transport", fit, terms, known_part, told)
+    for at in [at for at in later if look.signals[at].moves][:2]:
+        if fit := fitted(signal, terms := (Term(look.signals[at].vectors, None, width),), None, *rows):
+            yield _Candidate("next signal", fit, terms)
