@@ -4,6 +4,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from creditscope.blocks import Batch, Blocks, Task
+from creditscope.blocks.rule import Moment
+from creditscope.rules.build import rule_named
+
 LR = 0.05
 
 
@@ -172,3 +176,31 @@ class Spiking(nn.Module):
             b = 0.8 * b + self.second(Spike.apply(a - 0.5))
             out = out + self.head(Spike.apply(b - 0.1))
         return out / 4
+
+
+class RuleStep:
+    """One of our rules as a user's step: plain gradient descent on the model, and on what of its state is trained."""
+
+    def __init__(self, rule, model, x, lr=LR, seed=0):
+        self.rule, self.lr = rule_named(rule), lr
+        blocks = Blocks.of(model, None)
+        self.task = Task.of(blocks, lambda z, y: functional.cross_entropy(z, y, reduction="none"), x[:2])
+        params = {name: p.detach() for name, p in model.named_parameters()}
+        self.state = self.rule.init(self.task, params, torch.Generator().manual_seed(seed))
+        self.done = torch.zeros((), dtype=torch.long)
+
+    def __call__(self, model, batch):
+        x, y = batch
+        params = {name: p.detach() for name, p in model.named_parameters()}
+        shapes = self.rule.noise(self.task, params, len(x))
+        noise = {name: torch.randn(shape) for name, shape in shapes.items()}
+        phase = self.rule.phase(Moment(int(self.done), 1000, 100))
+        step = self.rule.step(self.task, params, self.state, Batch(x, y), noise, phase)
+        trained = self.rule.trained(self.state, params)
+        for name, value in step.state.items():
+            self.state[name].copy_(value)
+        for name, share in step.decay.items():
+            (self.state[name] if name in trained else params[name]).mul_(1 - self.lr * share)
+        for name, grad in step.grads.items():
+            (self.state[name] if name in trained else params[name]).sub_(self.lr * grad)
+        self.done += 1

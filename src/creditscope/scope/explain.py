@@ -10,6 +10,9 @@ from torch import Tensor
 _RANK = 1e-5
 _ITERATIONS = 400
 _CONVERGED = 1e-14
+_MOST_UNKNOWNS = 1024
+# Of the squares of a column, entries of the wrong sign may hold what noise leaves.
+_AGAINST = 1e-4
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,81 @@ def fitted(
     predicted = signal[test] - rest[test] + apply([_part(term, test) for term in white], found)
     matrices = tuple(back @ m for (_, back), m in zip(whitened, found, strict=True))
     return Explained(r_squared(signal[test], predicted), matrices)
+
+
+def scale_free(signal: Tensor, source: Tensor, train: Tensor, test: Tensor) -> Explained | None:
+    """An unknown matrix, and an unknown size for each sample: δ_i ∝ s_i·M, as after a normalisation.
+
+    The M whose s_i·M has the smallest part across δ_i; what is tested is the share of squares along δ_i.
+
+    Args:
+        signal: δ, (n, d).
+        source: s, (n, k).
+        train: Samples to fit on.
+        test: Samples to test on.
+
+    Returns:
+        None where the unknowns are too many.
+    """
+    white, back = _whitened(source, train)
+    k, d = white.shape[1], signal.shape[1]
+    if k * d > _MOST_UNKNOWNS or 2 * k * d > len(train) * (d - 1):
+        return None
+    unit = signal / torch.linalg.vector_norm(signal, dim=1, keepdim=True).clamp(min=1e-300)
+    across = torch.eye(d, dtype=signal.dtype) - torch.einsum("ni,nj->nij", unit, unit)[train]
+    squares = torch.einsum("na,nb,nij->aibj", white[train], white[train], across).reshape(k * d, k * d)
+    m = torch.linalg.eigh(squares).eigenvectors[:, 0].reshape(k, d)
+    predicted = white[test] @ m
+    along = (predicted * unit[test]).sum(1).square().sum() / predicted.square().sum()
+    return Explained(float(along), (back @ m,))
+
+
+def same_signs(matrix: Tensor, like: Tensor, left: Tensor, right: Tensor) -> float:
+    """The share of columns of a matrix that can have the signs of another, where only a part of it was seen.
+
+    Args:
+        matrix: The part that was seen.
+        like: The other.
+        left: The projection onto what the source spans.
+        right: The projection onto what reaches the signal.
+    """
+    signs, found = like.sign(), matrix
+    for _ in range(_ITERATIONS):
+        allowed = (found * signs).clamp(min=0) * signs
+        found = allowed + left @ (matrix - allowed) @ right
+    against = (found * signs).clamp(max=0).square().sum(0)
+    return float((against <= _AGAINST * found.square().sum(0)).double().mean())
+
+
+def reaching(term: Term, train: Tensor) -> Tensor:
+    """The projection onto what of the unknown's columns reaches the signal, (width, width).
+
+    Args:
+        term: The term.
+        train: The samples that were fitted on.
+    """
+    if term.local is None:
+        return torch.eye(term.width, dtype=term.source.dtype)
+    local = term.local[train]
+    if local.ndim == 2:
+        return torch.diag(local.any(0).to(local))
+    return span(local.transpose(1, 2).reshape(-1, term.width), torch.arange(len(local) * local.shape[2]))
+
+
+def carried(terms: Sequence[Term], matrices: Sequence[Tensor]) -> list[Term]:
+    """The same with the matrices given, and a factor for each column of them unknown.
+
+    Args:
+        terms: The terms.
+        matrices: Of each.
+    """
+    found = []
+    for term, m in zip(terms, matrices, strict=True):
+        told = term.source @ m
+        local = torch.ones_like(told) if term.local is None else term.local
+        ones = torch.ones(len(told), 1, dtype=told.dtype)
+        found.append(Term(ones, local * (told if local.ndim == 2 else told.unsqueeze(2)), term.width))
+    return found
 
 
 def apply(terms: Sequence[Term], matrices: Sequence[Tensor]) -> Tensor:

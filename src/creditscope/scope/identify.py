@@ -7,12 +7,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from creditscope.blocks.task import input_gradient
 from creditscope.errors import BadInput
 from creditscope.probes.seeds import probe_generator
-from creditscope.scope.explain import Explained, Term, apply, fitted, scaled, span
+from creditscope.scope.explain import (
+    Explained,
+    Term,
+    apply,
+    carried,
+    fitted,
+    reaching,
+    same_signs,
+    scale_free,
+    scaled,
+    span,
+)
 from creditscope.scope.identity import Identity, LayerIdentity, named
 from creditscope.scope.inputs import logits_of
 from creditscope.scope.losses import per_sample
@@ -20,19 +32,19 @@ from creditscope.scope.probe_data import Loader, gather
 from creditscope.scope.randomness import seeded
 from creditscope.scope.restore import device_of, plain_model, restoring
 from creditscope.scope.sites import OUTPUTS, Local, Signal, Sites
-from creditscope.scope.update_net import Forward, Loss, UpdateNet, dtype_of
+from creditscope.scope.update_net import Called, Forward, Loss, UpdateNet, dtype_of
 from creditscope.scope.user_step import Update, UserStep
 
 # An explanation that is right leaves what rounding leaves; one that is wrong and fits well leaves far more (the tests
 # hold nulls against it). Of those that do as well, the one with the fewest unknowns is named.
-HOLDS = 0.99
+HOLDS = 0.999
 _AS_GOOD = 1e-4
 # A matrix is the weight itself where their cosine is above the first; it has its signs where more than the second
 # share agrees, and is like it at all where the cosine is beyond the third, in standard deviations of chance.
 _SAME, _SIGNS, _CHANCE = 0.999, 0.9, 4.0
-# Two matrices are two where they carry the same sources to signals that differ by more than this share of squares.
+# A matrix has moved where its former self explains less than it does by more than this share of squares.
 _MOVED = 1e-6
-_MOST_UNSOLVED = 2
+_MOST_UNSOLVED, _FOLLOWING = 2, 3
 LEAST, BATCH = 32, 64
 Rows = tuple[Tensor, Tensor]
 
@@ -47,6 +59,7 @@ class _Candidate:
         terms: Its unknowns.
         known: What was known of the signal before.
         entering: By later site, the signal at what enters it, where this explanation tells it.
+        later: The site whose signal it takes, where it takes one.
     """
 
     kind: str
@@ -54,11 +67,12 @@ class _Candidate:
     terms: tuple[Term, ...] = ()
     known: Tensor | None = None
     entering: Mapping[str, Tensor] = field(default_factory=dict)
+    later: str = ""
 
     @property
-    def places(self) -> list[bool]:
-        """Whether each unknown acts through a derivative."""
-        return [term.local is not None for term in self.terms]
+    def shape(self) -> tuple[str, str, list[bool]]:
+        """What makes it the same explanation at another look."""
+        return self.kind, self.later, [term.local is not None for term in self.terms]
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,7 @@ class _Look:
         signals: What reached each.
         true: The true gradient there.
         sources: The error and what is made of it, and the target.
+        weights: Of each layer, as matrices.
     """
 
     sites: Sites
@@ -78,6 +93,7 @@ class _Look:
     signals: Mapping[str, Signal]
     true: Mapping[str, Tensor]
     sources: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
 
     @property
     def output(self) -> str | None:
@@ -85,15 +101,6 @@ class _Look:
         last = self.sites.sites[-1] if self.sites.sites else None
         same = last is not None and torch.equal(last.outputs, self.sites.outputs.flatten(1).double())
         return last.name if last is not None and same else None
-
-    def weight(self, name: str) -> Tensor:
-        """A site's weight as a matrix.
-
-        Args:
-            name: Of the site.
-        """
-        weight: Tensor = dict(self.sites.model.named_modules())[name].weight.detach().double()
-        return weight.reshape(len(weight), -1)
 
 
 def identify(
@@ -176,8 +183,13 @@ def _batch(net: UpdateNet, rows: slice) -> Any:
 def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> _Look:
     x, y = net.data.probe.x[:n], net.data.probe.y[:n]
 
+    # Copies: the steps that follow change the weights in place.
+    held = {name: t.detach().clone() for name, t in (*net.model.named_parameters(), *net.model.named_buffers())}
+    called, named_copies = Called(net.model, net.forward), {f"model.{name}": t for name, t in held.items()}
+
     def call() -> Tensor:
-        return logits_of(net.forward(net.model, net.inputs(x, dtype_of(net.model))))  # type: ignore[no-any-return]
+        inputs = net.inputs(x, dtype_of(net.model))
+        return functional_call(called, named_copies, (inputs,))  # type: ignore[no-any-return]
 
     sites = Sites.of(net.model, call)
     if not sites.sites:
@@ -188,12 +200,17 @@ def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> _Look:
     if net.data.labelled and sites.outputs.ndim == 2:
         sources = {"target": functional.one_hot(y, sites.outputs.shape[1]).double(), **sources}
     signals = sites.read(lambda at: step.take(_batch(net, slice(at, at + 1)), seed), n)
+    for at, found in signals.items():
+        if not bool(found.vectors.isfinite().all()):
+            raise BadInput(f"the step writes NaN or infinite numbers on {at}; identify an earlier state, or steps=0")
     # In units of the error: the learning rate, which joins a change but not a gradient, is no part of a signal.
     last = sites.sites[-1].name
     if signals[last].vectors.shape == error.shape and bool(signals[last].vectors.any()):
         rate = float((signals[last].vectors * error).sum() / error.square().sum())
         signals = {at: replace(s, vectors=s.vectors / (rate or 1.0)) for at, s in signals.items()}
-    return _Look(sites, sites.local(), signals, sites.true_signals(lambda out: loss(out, y)), sources)
+    weights = {site.name: held[f"{site.name}.weight".lstrip(".")] for site in sites.sites}
+    flat = {at: weight.double().reshape(len(weight), -1) for at, weight in weights.items()}
+    return _Look(sites, sites.local(), signals, sites.true_signals(lambda out: loss(out, y)), sources, flat)
 
 
 def _look_again(net: UpdateNet, step: UserStep, state: Sequence[Any], n: int, seed: int, steps: int) -> _Look:
@@ -223,7 +240,7 @@ def _layer(
     if max(c.found.r2 for c in tried) < HOLDS:
         tried += _leaks(look, name, rows)
     most = max(c.found.r2 for c in tried)
-    best = next(c for c in tried if 1 - c.found.r2 <= 2 * (1 - most) + _AS_GOOD)
+    best = next(c for c in tried if 1 - c.found.r2 <= 1.25 * (1 - most) + _AS_GOOD)
     plain = next((c.found.r2 for c in tried if c.kind == "gradient"), None)
     holds = best.found.r2 >= HOLDS
     found = LayerIdentity(
@@ -245,46 +262,46 @@ def _layer(
     if not best.terms or best.kind == "leak":
         return found
     word, likeness, signs = _like(look, name, best, rows)
-    moves = None if other is None else _moved(best, other, rows)
+    moves = None if other is None or again is None else _moved(again, name, best, other, rows)
     return replace(found, matrix=word, likeness=likeness, signs=signs, moves=moves)
 
 
 def _again(again: _Look, name: str, best: _Candidate, told: Mapping[str, Tensor], rows: Rows) -> _Candidate | None:
     """The same explanation at the second look; None where it no longer holds."""
-    alike = (c for c in _candidates(again, name, told, rows) if c.kind == best.kind and c.places == best.places)
+    alike = (c for c in _candidates(again, name, told, rows) if c.shape == best.shape)
     found = next(alike, None)
     return found if found is not None and found.found.r2 >= HOLDS else None
 
 
-def _moved(first: _Candidate, second: _Candidate, rows: Rows) -> bool:
-    """Whether the matrices of two looks carry the second look's sources to different signals."""
-    rest = total = 0.0
-    pairs = zip(first.terms, second.terms, first.found.matrices, second.found.matrices, strict=True)
-    for before, after, one, two in pairs:
-        # Only where both looks could see the matrix.
-        source = after.source @ span(before.source, rows[0]) @ span(after.source, rows[0])
-        rest += float((source @ (two - one)).square().sum())
-        total += float((source @ two).square().sum())
+def _moved(look: _Look, name: str, first: _Candidate, second: _Candidate, rows: Rows) -> bool:
+    """Whether the matrices of the first look fail to explain the second as well as its own do.
+
+    Their columns may be scaled, as a gain does that the rule passes by.
+    """
+    kept = fitted(look.signals[name].vectors, carried(second.terms, first.found.matrices), second.known, *rows)
     misfit = 2 - first.found.r2 - second.found.r2
-    return rest > (_MOVED + 10 * misfit) * total
+    return kept is None or kept.r2 < second.found.r2 - _MOVED - 10 * misfit
 
 
 def _like(look: _Look, name: str, best: _Candidate, rows: Rows) -> tuple[str, float, float | None]:
     """What a matrix is like: the weight, or for a direct one the map that the true gradient would need."""
     seen = best.found.matrices[0]
-    if best.kind == "transport":
-        at = next(iter(best.entering))
-        own, other = "the weight", span(best.terms[0].source, rows[0]) @ look.weight(at)
+    next_to_output = best.kind == "error" and best.shape[2] == [True] and list(_later(look, name)) == [look.output]
+    seen_part = span(best.terms[0].source, rows[0])
+    reached = reaching(best.terms[0], rows[0])
+    if best.kind == "transport" or next_to_output:
+        own, weight = "the weight", look.weights[next(iter(best.entering), look.output or "")]
+        other = seen_part @ weight @ reached
     else:
         fit = fitted(look.true[name], best.terms, None, *rows)
         own, other = "the gradient's own map", seen if fit is None else fit.matrices[0]
     cosine = float((seen * other).sum() / seen.norm() / other.norm())
-    signs = float((seen.sign() == other.sign()).double().mean())
+    signs = same_signs(seen, weight, seen_part, reached) if own == "the weight" else None
     # Of a matrix on a span of rank r with w columns, r·w entries are free.
-    free = round(float(span(best.terms[0].source, rows[0]).trace())) * seen.shape[1]
+    free = round(float(seen_part.trace())) * seen.shape[1]
     if cosine > _SAME:
         word = f"{own} itself"
-    elif best.kind == "transport" and signs > _SIGNS:
+    elif signs is not None and signs > _SIGNS:
         word = "the signs of the weight, other sizes"
     elif abs(cosine) < _CHANCE / math.sqrt(free):
         word = f"random: like {own} no more than by chance"
@@ -330,7 +347,7 @@ def _candidates(look: _Look, name: str, entering: Mapping[str, Tensor], rows: Ro
     for kind, change in (("weight", lambda w: w), ("sign of weight", torch.sign)):
         if not open_:
             break
-        carried = {at: sources[at] @ change(look.weight(at)) for at in open_}
+        carried = {at: sources[at] @ change(look.weights[at]) for at in open_}
         parts = [Term(carried[at], open_[at], 0) for at in open_]
         total = apply(parts, [torch.eye(part.source.shape[1]).double() for part in parts])
         found = scaled(signal, total, known_part, *rows)
@@ -342,11 +359,16 @@ def _candidates(look: _Look, name: str, entering: Mapping[str, Tensor], rows: Ro
             wide = width if local is None else local.shape[1]
             if fit := fitted(signal, terms := (Term(source, local, wide),), None, *rows):
                 yield _Candidate(kind, fit, terms)
+    for kind, source in look.sources.items():
+        if fit := scale_free(signal, source, *rows):
+            yield _Candidate(f"{kind}, normalised", fit, (Term(source, None, width),))
     if 0 < len(open_) <= _MOST_UNSOLVED:
-        terms = tuple(Term(sources[at], local, look.weight(at).shape[1]) for at, local in open_.items())
+        terms = tuple(Term(sources[at], local, look.weights[at].shape[1]) for at, local in open_.items())
         if fit := fitted(signal, terms, known_part, *rows):
             told = {at: term.source @ m for at, term, m in zip(open_, terms, fit.matrices, strict=True)}
             yield _Candidate("transport", fit, terms, known_part, told)
-    for at in [at for at in later if look.signals[at].moves][:2]:
+    names = [site.name for site in look.sites.sites]
+    following = names[names.index(name) + 1 :][:_FOLLOWING]
+    for at in (at for at in following if look.signals[at].moves and at != look.output):
         if fit := fitted(signal, terms := (Term(look.signals[at].vectors, None, width),), None, *rows):
-            yield _Candidate("next signal", fit, terms)
+            yield _Candidate("next signal", fit, terms, later=at)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from creditscope.records.table import Table
 
@@ -16,6 +16,9 @@ KINDS: Mapping[str, str] = {
     "error": "the error through a matrix",
     "transport": "the next layer's signal, back through another matrix",
     "next signal": "a later layer's signal through a matrix, without the derivative between them",
+    "target, normalised": "the target through a matrix, each sample's signal divided by its size",
+    "sign of error, normalised": "the sign of the error through a matrix, each sample's signal divided by its size",
+    "error, normalised": "the error through a matrix, each sample's signal divided by its size",
     "leak": "a mixture: the true gradient leaks into a direct signal",
     "still": "nothing: this layer never moves",
     "unknown": "unknown: no explanation holds",
@@ -150,6 +153,12 @@ def named(hidden: Sequence[LayerIdentity], output: LayerIdentity | None) -> str:
 
 
 def _of_kinds(layers: Sequence[LayerIdentity]) -> str:
+    normalised = any("normalised" in layer.kind for layer in layers)
+    layers = [replace(layer, kind=layer.kind.removesuffix(", normalised")) for layer in layers]
+    return _of_plain_kinds(layers) + (", normalised" if normalised else "")
+
+
+def _of_plain_kinds(layers: Sequence[LayerIdentity]) -> str:
     kinds = {layer.kind for layer in layers}
     if "leak" in kinds:
         return "a direct rule with a leak of the true gradient"

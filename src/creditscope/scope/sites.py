@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -153,11 +153,13 @@ class Local:
         taps: Added to each site's output.
         entering: What enters each site; under ``OUTPUTS``, the model's outputs.
         pullback: Carries signals back from all of those.
+        known: Derivatives that were asked for before.
     """
 
     taps: Mapping[str, Tensor]
     entering: Mapping[str, Tensor]
     pullback: Pullback
+    known: dict[tuple[str, str], Tensor | None] = field(default_factory=dict)
 
     def back(self, later: str, signal: Tensor, earlier: str) -> Tensor:
         """A signal at what enters one site, carried back to the outputs of an earlier one; zero where nothing leads.
@@ -180,6 +182,11 @@ class Local:
         Returns:
             None where nothing leads from one to the other, or where it is too large to hold.
         """
+        if (later, earlier) not in self.known:
+            self.known[later, earlier] = self._matrix(later, earlier)
+        return self.known[later, earlier]
+
+    def _matrix(self, later: str, earlier: str) -> Tensor | None:
         at, tap = self.entering[later], self.taps[earlier]
         wide = at.shape[1]
         if at.shape == tap.shape:

@@ -74,7 +74,7 @@ class UpdateNet:
             training: Mode of each module; None: evaluation.
             seed: Of what the forward pass draws.
         """
-        called = _Called(self.model, self.forward)
+        called = Called(self.model, self.forward)
         x = self.inputs(self.data.probe.x[: len(y)], dtype)
         params = {name: p.detach().to(dtype) for name, p in self.model.named_parameters() if p.is_floating_point()}
         buffers = {
@@ -95,8 +95,13 @@ class UpdateNet:
             return back([torch.ones_like(total)])
 
 
-class _Called(nn.Module):
-    """A model called as its user calls it."""
+class Called(nn.Module):
+    """A model called as its user calls it.
+
+    Args:
+        model: The model.
+        forward: As its user calls it.
+    """
 
     def __init__(self, model: nn.Module, forward: Forward) -> None:
         super().__init__()
@@ -104,6 +109,7 @@ class _Called(nn.Module):
         self.called = forward
 
     def forward(self, x: Any) -> Any:
+        """The outputs."""
         return logits_of(self.called(self.model, x))
 
 
