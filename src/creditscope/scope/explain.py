@@ -119,9 +119,7 @@ def scale_free(signal: Tensor, source: Tensor, train: Tensor, test: Tensor) -> E
     across = torch.eye(d, dtype=signal.dtype) - torch.einsum("ni,nj->nij", unit, unit)[train]
     squares = torch.einsum("na,nb,nij->aibj", white[train], white[train], across).reshape(k * d, k * d)
     m = torch.linalg.eigh(squares).eigenvectors[:, 0].reshape(k, d)
-    predicted = white[test] @ m
-    along = (predicted * unit[test]).sum(1).square().sum() / predicted.square().sum()
-    return Explained(float(along), (back @ m,))
+    return Explained(along(signal[test], white[test] @ m), (back @ m,))
 
 
 def same_signs(matrix: Tensor, like: Tensor, left: Tensor, right: Tensor) -> float:
@@ -156,20 +154,38 @@ def reaching(term: Term, train: Tensor) -> Tensor:
     return span(local.transpose(1, 2).reshape(-1, term.width), torch.arange(len(local) * local.shape[2]))
 
 
-def carried(terms: Sequence[Term], matrices: Sequence[Tensor]) -> list[Term]:
-    """The same with the matrices given, and a factor for each column of them unknown.
+def carried(before: Sequence[Term], now: Sequence[Term], matrices: Sequence[Tensor], train: Tensor) -> list[Term]:
+    """An explanation with its matrices given: a factor for each column is unknown, and what was never seen of them.
 
     Args:
-        terms: The terms.
+        before: The terms that gave the matrices.
+        now: The same terms at another look.
         matrices: Of each.
+        train: The samples that were fitted on.
     """
     found = []
-    for term, m in zip(terms, matrices, strict=True):
-        told = term.source @ m
-        local = torch.ones_like(told) if term.local is None else term.local
+    for old, new, m in zip(before, now, matrices, strict=True):
+        told = new.source @ m
         ones = torch.ones(len(told), 1, dtype=told.dtype)
-        found.append(Term(ones, local * (told if local.ndim == 2 else told.unsqueeze(2)), term.width))
+        local = torch.ones_like(told) if new.local is None else new.local
+        found.append(Term(ones, local * (told if local.ndim == 2 else told.unsqueeze(2)), new.width))
+        if new.local is not None and new.local.ndim == 3:
+            hidden = torch.linalg.eigh(torch.eye(new.width, dtype=told.dtype) - reaching(old, train))
+            unseen = hidden.eigenvectors[:, hidden.eigenvalues > 0.5]
+            if unseen.shape[1]:
+                found.append(Term(new.source, torch.einsum("nkj,kq->nqj", new.local, unseen), unseen.shape[1]))
     return found
+
+
+def along(signal: Tensor, predicted: Tensor) -> float:
+    """The share of the squares of a prediction that lies along the signal, each sample by itself.
+
+    Args:
+        signal: δ.
+        predicted: δ̂, of any size.
+    """
+    unit = signal / torch.linalg.vector_norm(signal, dim=1, keepdim=True).clamp(min=1e-300)
+    return float((predicted * unit).sum(1).square().sum() / predicted.square().sum().clamp(min=1e-300))
 
 
 def apply(terms: Sequence[Term], matrices: Sequence[Tensor]) -> Tensor:

@@ -16,6 +16,7 @@ from creditscope.probes.seeds import probe_generator
 from creditscope.scope.explain import (
     Explained,
     Term,
+    along,
     apply,
     carried,
     fitted,
@@ -38,7 +39,8 @@ from creditscope.scope.user_step import Update, UserStep
 # An explanation that is right leaves what rounding leaves; one that is wrong and fits well leaves far more (the tests
 # hold nulls against it). Of those that do as well, the one with the fewest unknowns is named.
 HOLDS = 0.999
-_AS_GOOD = 1e-4
+_AS_GOOD, _TIE = 1e-4, 1e-6
+_DIRECT = ("target", "sign of error", "error")
 # A matrix is the weight itself where their cosine is above the first; it has its signs where more than the second
 # share agrees, and is like it at all where the cosine is beyond the third, in standard deviations of chance.
 _SAME, _SIGNS, _CHANCE = 0.999, 0.9, 4.0
@@ -60,6 +62,7 @@ class _Candidate:
         known: What was known of the signal before.
         entering: By later site, the signal at what enters it, where this explanation tells it.
         later: The site whose signal it takes, where it takes one.
+        through: Whether it acts behind a derivative.
     """
 
     kind: str
@@ -68,11 +71,12 @@ class _Candidate:
     known: Tensor | None = None
     entering: Mapping[str, Tensor] = field(default_factory=dict)
     later: str = ""
+    through: bool = False
 
     @property
-    def shape(self) -> tuple[str, str, list[bool]]:
+    def shape(self) -> tuple[str, str, bool]:
         """What makes it the same explanation at another look."""
-        return self.kind, self.later, [term.local is not None for term in self.terms]
+        return self.kind, self.later, self.through
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,11 @@ def identify(
         look = _look(net, step, n, seed)
         again = _look_again(net, step, state, n, seed, steps) if update is not None and steps else None
     order = torch.randperm(n, generator=probe_generator(seed, 0, "held out"))
-    rows = order[: n // 2], order[n // 2 :]
+    # Where nothing enters some layer, its weights tell nothing, and what follows from them is wrong.
+    looks = [look] if again is None else [look, again]
+    seen = torch.stack([s.seen for each in looks for s in each.signals.values()]).all(0)
+    order = order[seen[order]]
+    rows = order[: len(order) // 2], order[len(order) // 2 :]
     layers, told = {}, ({}, {})  # type: dict[str, LayerIdentity], tuple[dict[str, Tensor], dict[str, Tensor]]
     for site in reversed(look.sites.sites):
         layers[site.name] = _layer(look, again, site.name, told, rows)
@@ -239,8 +247,7 @@ def _layer(
         return LayerIdentity(name, "unknown", bias=alike, decay=signal.decay)
     if max(c.found.r2 for c in tried) < HOLDS:
         tried += _leaks(look, name, rows)
-    most = max(c.found.r2 for c in tried)
-    best = next(c for c in tried if 1 - c.found.r2 <= 1.25 * (1 - most) + _AS_GOOD)
+    best = _chosen(tried)
     plain = next((c.found.r2 for c in tried if c.kind == "gradient"), None)
     holds = best.found.r2 >= HOLDS
     found = LayerIdentity(
@@ -266,6 +273,17 @@ def _layer(
     return replace(found, matrix=word, likeness=likeness, signs=signs, moves=moves)
 
 
+def _chosen(tried: Sequence[_Candidate]) -> _Candidate:
+    """The best with no unknowns, with a matrix to each class, or with a matrix to each unit: the first that will do."""
+    most = max(c.found.r2 for c in tried)
+    for kinds in (("gradient", "weight", "sign of weight"), _DIRECT, tuple(f"{kind}, normalised" for kind in _DIRECT)):
+        level = [c for c in tried if c.kind in kinds]
+        top = max((c.found.r2 for c in level), default=-math.inf)
+        if 1 - top <= 1.25 * (1 - most) + _AS_GOOD:
+            return next(c for c in level if c.found.r2 >= top - _TIE)
+    return next(c for c in tried if c.found.r2 >= most - _AS_GOOD)
+
+
 def _again(again: _Look, name: str, best: _Candidate, told: Mapping[str, Tensor], rows: Rows) -> _Candidate | None:
     """The same explanation at the second look; None where it no longer holds."""
     alike = (c for c in _candidates(again, name, told, rows) if c.shape == best.shape)
@@ -278,22 +296,27 @@ def _moved(look: _Look, name: str, first: _Candidate, second: _Candidate, rows: 
 
     Their columns may be scaled, as a gain does that the rule passes by.
     """
-    kept = fitted(look.signals[name].vectors, carried(second.terms, first.found.matrices), second.known, *rows)
+    signal = look.signals[name].vectors * look.signals[name].often
+    if first.kind.endswith("normalised"):
+        kept: float | None = along(signal[rows[1]], second.terms[0].source[rows[1]] @ first.found.matrices[0])
+    else:
+        fit = fitted(signal, carried(first.terms, second.terms, first.found.matrices, rows[0]), second.known, *rows)
+        kept = None if fit is None else fit.r2
     misfit = 2 - first.found.r2 - second.found.r2
-    return kept is None or kept.r2 < second.found.r2 - _MOVED - 10 * misfit
+    return kept is None or kept < second.found.r2 - _MOVED - 10 * misfit
 
 
 def _like(look: _Look, name: str, best: _Candidate, rows: Rows) -> tuple[str, float, float | None]:
     """What a matrix is like: the weight, or for a direct one the map that the true gradient would need."""
     seen = best.found.matrices[0]
-    next_to_output = best.kind == "error" and best.shape[2] == [True] and list(_later(look, name)) == [look.output]
+    next_to_output = best.kind == "error" and best.through and list(_later(look, name)) == [look.output]
     seen_part = span(best.terms[0].source, rows[0])
     reached = reaching(best.terms[0], rows[0])
     if best.kind == "transport" or next_to_output:
         own, weight = "the weight", look.weights[next(iter(best.entering), look.output or "")]
         other = seen_part @ weight @ reached
     else:
-        fit = fitted(look.true[name], best.terms, None, *rows)
+        fit = fitted(look.true[name] * look.signals[name].often, best.terms, None, *rows)
         own, other = "the gradient's own map", seen if fit is None else fit.matrices[0]
     cosine = float((seen * other).sum() / seen.norm() / other.norm())
     signs = same_signs(seen, weight, seen_part, reached) if own == "the weight" else None
@@ -312,11 +335,12 @@ def _like(look: _Look, name: str, best: _Candidate, rows: Rows) -> tuple[str, fl
 
 def _leaks(look: _Look, name: str, rows: Rows) -> list[_Candidate]:
     """Direct signals with the true gradient mixed in."""
-    signal, true = look.signals[name].vectors, look.true[name]
+    often = look.signals[name].often
+    signal, true = look.signals[name].vectors * often, look.true[name] * often
     ones = torch.ones(len(signal), 1, dtype=torch.float64)
     found = []
     for source in look.sources.values():
-        terms = (Term(source, None, signal.shape[1]), Term(ones, true, signal.shape[1]))
+        terms = (Term(source, often.expand_as(signal), len(often)), Term(ones, true, len(often)))
         if fit := fitted(signal, terms, None, *rows):
             found.append(_Candidate("leak", fit, terms))
     return found
@@ -326,15 +350,20 @@ def _later(look: _Look, name: str) -> dict[str, Tensor]:
     """The later sites that what this one puts out reaches directly, with the derivative."""
     names = [site.name for site in look.sites.sites]
     found = {later: look.local.matrix(later, name) for later in names[names.index(name) + 1 :]}
-    return {later: local for later, local in found.items() if local is not None}
+    often = look.signals[name].often
+    return {later: local * often for later, local in found.items() if local is not None}
 
 
 def _candidates(look: _Look, name: str, entering: Mapping[str, Tensor], rows: Rows) -> Iterator[_Candidate]:
     """From the fewest unknowns to the most."""
-    signal, width = look.signals[name].vectors, look.signals[name].vectors.shape[1]
-    yield _Candidate("gradient", scaled(signal, look.true[name], None, *rows))
+    often = look.signals[name].often
+    signal, width = look.signals[name].vectors * often, len(often)
+    # A term without a derivative has one all the same where some units are left out.
+    here = None if bool(often.all()) else often.expand_as(signal)
+    yield _Candidate("gradient", scaled(signal, look.true[name] * often, None, *rows))
     later = _later(look, name)
     direct = look.local.matrix(OUTPUTS, name)
+    direct = None if direct is None else direct * often
     known = torch.zeros_like(signal)
     if direct is not None:
         known = known + apply([Term(look.sources["error"], direct, 0)], [torch.eye(direct.shape[1]).double()])
@@ -355,10 +384,10 @@ def _candidates(look: _Look, name: str, entering: Mapping[str, Tensor], rows: Ro
         yield _Candidate(kind, found, entering={at: factor * part for at, part in carried.items()})
     nearest = [local for local in (*later.values(), direct) if local is not None][:1]
     for kind, source in look.sources.items():
-        for local in (None, *nearest):
-            wide = width if local is None else local.shape[1]
+        for local in (here, *nearest):
+            wide = width if local is here else local.shape[1]
             if fit := fitted(signal, terms := (Term(source, local, wide),), None, *rows):
-                yield _Candidate(kind, fit, terms)
+                yield _Candidate(kind, fit, terms, through=local is not here)
     for kind, source in look.sources.items():
         if fit := scale_free(signal, source, *rows):
             yield _Candidate(f"{kind}, normalised", fit, (Term(source, None, width),))
@@ -370,5 +399,5 @@ def _candidates(look: _Look, name: str, entering: Mapping[str, Tensor], rows: Ro
     names = [site.name for site in look.sites.sites]
     following = names[names.index(name) + 1 :][:_FOLLOWING]
     for at in (at for at in following if look.signals[at].moves and at != look.output):
-        if fit := fitted(signal, terms := (Term(look.signals[at].vectors, None, width),), None, *rows):
+        if fit := fitted(signal, terms := (Term(look.signals[at].vectors, here, width),), None, *rows):
             yield _Candidate("next signal", fit, terms, later=at)

@@ -17,6 +17,10 @@ MOST_ENTRIES = 2**26
 OUTPUTS = "outputs of the model"
 # A float32 weight cannot change by less than this share of it; a decay is one where it explains what is left.
 _ROUNDING, _DECAYS = 3e-7, 0.98
+# Of the usual squares, so much must enter a layer on a sample for its weights to tell what reached it.
+_ENTERS = 1e-3
+# A unit that is on for fewer samples tells nothing: its part of a matrix would be fitted to a handful.
+_OFTEN = 0.2
 
 
 @dataclass(frozen=True)
@@ -215,6 +219,7 @@ class Reading:
     Args:
         signal: What reached its outputs, (d_out).
         bias: What its bias was told; None without one.
+        size: Squares of what entered: where it is next to nothing, the weights tell nothing.
         total: Squares of what was written on the weights.
         held: The part of them that is a signal times what enters.
         decay: Share of the weight that the step took off; None where that cannot be told.
@@ -222,6 +227,7 @@ class Reading:
 
     signal: Tensor
     bias: Tensor | None
+    size: float
     total: float
     held: float
     decay: float | None
@@ -242,11 +248,11 @@ class Reading:
         bias = written.direction(names[1]) if names[1] in written.change else None
         total = float(grad.square().sum())
         if grad.shape[1] != len(a):  # a padded convolution: only its bias can tell
-            return cls(torch.zeros_like(grad[:, 0]) if bias is None else bias, None, total, total, None)
+            return cls(torch.zeros_like(grad[:, 0]) if bias is None else bias, None, 1.0, total, total, None)
         size = float(a.square().sum())
         signal = grad @ a / size if size else torch.zeros_like(grad[:, 0])
         held = float(signal.square().sum()) * size
-        return cls(signal, bias, total, held, _decay(written.change[names[0]], weight, a))
+        return cls(signal, bias, size, total, held, _decay(written.change[names[0]], weight, a))
 
 
 def _decay(change: Tensor, weight: Tensor, a: Tensor) -> float | None:
@@ -269,6 +275,7 @@ class Signal:
 
     Args:
         vectors: (n, d_out).
+        seen: Whether enough entered to tell, per sample.
         rank_one: Share of what was written on the weights that is a signal times what enters.
         bias: Cosine of the bias's own step with it; None without a bias, 0 where the bias stands still.
         moves: Whether anything was written on the weights.
@@ -276,10 +283,16 @@ class Signal:
     """
 
     vectors: Tensor
+    seen: Tensor
     rank_one: float
     bias: float | None
     moves: bool
     decay: float | None
+
+    @property
+    def often(self) -> Tensor:
+        """1 for units that a signal reaches often enough to tell how, else 0, as for a rectifier that is mostly off."""
+        return ((self.vectors != 0).double().mean(0) > _OFTEN).double()
 
     @classmethod
     def of(cls, readings: Sequence[Reading]) -> "Signal":
@@ -289,6 +302,7 @@ class Signal:
             readings: Of one site, sample by sample.
         """
         vectors = torch.stack([reading.signal for reading in readings])
+        sizes = torch.tensor([reading.size for reading in readings])
         biases = [reading.bias for reading in readings if reading.bias is not None]
         total = sum(reading.total for reading in readings)
         bias = None
@@ -299,4 +313,4 @@ class Signal:
         known = [decay for decay in decays if decay is not None]
         decay = sum(known) / len(known) if len(known) == len(decays) else None
         held = sum(reading.held for reading in readings) / total if total else 0.0
-        return cls(vectors, held, bias, total > 0, decay)
+        return cls(vectors, sizes > _ENTERS * sizes.median(), held, bias, total > 0, decay)
