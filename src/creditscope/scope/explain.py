@@ -97,29 +97,38 @@ def fitted(
     return Explained(r_squared(signal[test], predicted), matrices)
 
 
-def scale_free(signal: Tensor, source: Tensor, train: Tensor, test: Tensor) -> Explained | None:
-    """An unknown matrix, and an unknown size for each sample: δ_i ∝ s_i·M, as after a normalisation.
+def scale_free(signal: Tensor, term: Term, train: Tensor, test: Tensor) -> Explained | None:
+    """An unknown matrix, and an unknown size for each sample: δ_i ∝ J_iᵀ(s_i·M), as after a normalisation.
 
-    The M whose s_i·M has the smallest part across δ_i; what is tested is the share of squares along δ_i.
+    The M for which the smallest share of squares lies across δ_i; what is tested is the share along it.
 
     Args:
         signal: δ, (n, d).
-        source: s, (n, k).
+        term: Its source and, where each unit acts for itself, its derivative.
         train: Samples to fit on.
         test: Samples to test on.
 
     Returns:
         None where the unknowns are too many.
     """
-    white, back = _whitened(source, train)
-    k, d = white.shape[1], signal.shape[1]
+    white, back = _whitened(term.source, train)
+    local = torch.ones_like(signal) if term.local is None else term.local
+    if local.ndim != 2:
+        return None
+    kept = local[train].any(0)
+    k, d = white.shape[1], int(kept.sum())
     if k * d > _MOST_UNKNOWNS or 2 * k * d > len(train) * (d - 1):
         return None
     unit = signal / torch.linalg.vector_norm(signal, dim=1, keepdim=True).clamp(min=1e-300)
-    across = torch.eye(d, dtype=signal.dtype) - torch.einsum("ni,nj->nij", unit, unit)[train]
-    squares = torch.einsum("na,nb,nij->aibj", white[train], white[train], across).reshape(k * d, k * d)
-    m = torch.linalg.eigh(squares).eigenvectors[:, 0].reshape(k, d)
-    return Explained(along(signal[test], white[test] @ m), (back @ m,))
+    u, g, w = unit[train][:, kept], local[train][:, kept], white[train]
+    every = torch.einsum("na,nb,ni,ij->aibj", w, w, g.square(), torch.eye(d, dtype=w.dtype)).reshape(k * d, k * d)
+    on = torch.einsum("na,ni->nai", w, u * g).reshape(len(w), k * d)
+    sizes, vectors = torch.linalg.eigh(every)
+    root = vectors / sizes.clamp(min=1e-12 * float(sizes.max())).sqrt()
+    best = root @ torch.linalg.eigh(root.T @ (on.T @ on) @ root).eigenvectors[:, -1]
+    m = torch.zeros(k, signal.shape[1], dtype=w.dtype)
+    m[:, kept] = best.reshape(k, d)
+    return Explained(along(signal[test], local[test] * (white[test] @ m)), (back @ m,))
 
 
 def same_signs(matrix: Tensor, like: Tensor, left: Tensor, right: Tensor) -> float:

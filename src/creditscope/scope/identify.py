@@ -1,8 +1,8 @@
 """Which rule is this code really? From what its steps on single samples write, without knowing its feedback."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,17 +13,14 @@ from torch.nn import functional
 from creditscope.blocks.task import input_gradient
 from creditscope.errors import BadInput
 from creditscope.probes.seeds import probe_generator
+from creditscope.scope.candidates import Candidate, Look, Rows, candidates, later_sites, leaks
 from creditscope.scope.explain import (
-    Explained,
-    Term,
     along,
     apply,
     carried,
     fitted,
     reaching,
     same_signs,
-    scale_free,
-    scaled,
     span,
 )
 from creditscope.scope.identity import Identity, LayerIdentity, named
@@ -32,79 +29,21 @@ from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import Loader, gather
 from creditscope.scope.randomness import seeded
 from creditscope.scope.restore import device_of, plain_model, restoring
-from creditscope.scope.sites import OUTPUTS, Local, Signal, Sites
+from creditscope.scope.sites import Sites
 from creditscope.scope.update_net import Called, Forward, Loss, UpdateNet, dtype_of
 from creditscope.scope.user_step import Update, UserStep
 
 # An explanation that is right leaves what rounding leaves; one that is wrong and fits well leaves far more (the tests
 # hold nulls against it). Of those that do as well, the one with the fewest unknowns is named.
-HOLDS = 0.999
-_AS_GOOD, _TIE = 1e-4, 1e-6
+HOLDS = 0.9999
+_AS_GOOD, _TIE = 1e-5, 1e-6
 _DIRECT = ("target", "sign of error", "error")
 # A matrix is the weight itself where their cosine is above the first; it has its signs where more than the second
 # share agrees, and is like it at all where the cosine is beyond the third, in standard deviations of chance.
 _SAME, _SIGNS, _CHANCE = 0.999, 0.9, 4.0
 # A matrix has moved where its former self explains less than it does by more than this share of squares.
 _MOVED = 1e-6
-_MOST_UNSOLVED, _FOLLOWING = 2, 3
 LEAST, BATCH = 32, 64
-Rows = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """An explanation that was tried.
-
-    Args:
-        kind: Its kind.
-        found: How well it does.
-        terms: Its unknowns.
-        known: What was known of the signal before.
-        entering: By later site, the signal at what enters it, where this explanation tells it.
-        later: The site whose signal it takes, where it takes one.
-        through: Whether it acts behind a derivative.
-    """
-
-    kind: str
-    found: Explained
-    terms: tuple[Term, ...] = ()
-    known: Tensor | None = None
-    entering: Mapping[str, Tensor] = field(default_factory=dict)
-    later: str = ""
-    through: bool = False
-
-    @property
-    def shape(self) -> tuple[str, str, bool]:
-        """What makes it the same explanation at another look."""
-        return self.kind, self.later, self.through
-
-
-@dataclass(frozen=True)
-class _Look:
-    """One round of steps on single samples.
-
-    Args:
-        sites: The layers.
-        local: The derivatives between them.
-        signals: What reached each.
-        true: The true gradient there.
-        sources: The error and what is made of it, and the target.
-        weights: Of each layer, as matrices.
-    """
-
-    sites: Sites
-    local: Local
-    signals: Mapping[str, Signal]
-    true: Mapping[str, Tensor]
-    sources: Mapping[str, Tensor]
-    weights: Mapping[str, Tensor]
-
-    @property
-    def output(self) -> str | None:
-        """The site that puts out what the model does; None where there is none."""
-        last = self.sites.sites[-1] if self.sites.sites else None
-        same = last is not None and torch.equal(last.outputs, self.sites.outputs.flatten(1).double())
-        return last.name if last is not None and same else None
 
 
 def identify(
@@ -188,7 +127,7 @@ def _batch(net: UpdateNet, rows: slice) -> Any:
     return (x, y) if net.data.table is None else {**net.data.table.rows(x, dtype_of(net.model)), "labels": y}
 
 
-def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> _Look:
+def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> Look:
     x, y = net.data.probe.x[:n], net.data.probe.y[:n]
 
     # Copies: the steps that follow change the weights in place.
@@ -218,10 +157,10 @@ def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> _Look:
         signals = {at: replace(s, vectors=s.vectors / (rate or 1.0)) for at, s in signals.items()}
     weights = {site.name: held[f"{site.name}.weight".lstrip(".")] for site in sites.sites}
     flat = {at: weight.double().reshape(len(weight), -1) for at, weight in weights.items()}
-    return _Look(sites, sites.local(), signals, sites.true_signals(lambda out: loss(out, y)), sources, flat)
+    return Look(sites, sites.local(), signals, sites.true_signals(lambda out: loss(out, y)), sources, flat)
 
 
-def _look_again(net: UpdateNet, step: UserStep, state: Sequence[Any], n: int, seed: int, steps: int) -> _Look:
+def _look_again(net: UpdateNet, step: UserStep, state: Sequence[Any], n: int, seed: int, steps: int) -> Look:
     """The same after some steps on batches, and with other random numbers."""
     with step.taken_back(), seeded(seed + 1), torch.enable_grad():
         for at in range(steps):
@@ -232,7 +171,7 @@ def _look_again(net: UpdateNet, step: UserStep, state: Sequence[Any], n: int, se
 
 
 def _layer(
-    look: _Look, again: _Look | None, name: str, told: tuple[dict[str, Tensor], dict[str, Tensor]], rows: Rows
+    look: Look, again: Look | None, name: str, told: tuple[dict[str, Tensor], dict[str, Tensor]], rows: Rows
 ) -> LayerIdentity:
     """What reached one layer: of the explanations that do as well as the best, the one with the fewest unknowns.
 
@@ -242,11 +181,11 @@ def _layer(
     alike = None if signal.bias is None else signal.bias > _SAME
     if not signal.moves:
         return LayerIdentity(name, "still", bias=alike)
-    tried = [c for c in _candidates(look, name, told[0], rows) if not math.isnan(c.found.r2)]
+    tried = [c for c in candidates(look, name, told[0], rows) if not math.isnan(c.found.r2)]
     if signal.rank_one < HOLDS or not tried:
         return LayerIdentity(name, "unknown", bias=alike, decay=signal.decay)
     if max(c.found.r2 for c in tried) < HOLDS:
-        tried += _leaks(look, name, rows)
+        tried += leaks(look, name, rows)
     best = _chosen(tried)
     plain = next((c.found.r2 for c in tried if c.kind == "gradient"), None)
     holds = best.found.r2 >= HOLDS
@@ -258,7 +197,7 @@ def _layer(
         bias=alike,
         decay=signal.decay,
         guess="" if holds else best.kind,
-        only=list(_later(look, name)) == [look.output],
+        only=list(later_sites(look, name)) == [look.output],
     )
     if not holds:
         return found
@@ -273,7 +212,7 @@ def _layer(
     return replace(found, matrix=word, likeness=likeness, signs=signs, moves=moves)
 
 
-def _chosen(tried: Sequence[_Candidate]) -> _Candidate:
+def _chosen(tried: Sequence[Candidate]) -> Candidate:
     """The best with no unknowns, with a matrix to each class, or with a matrix to each unit: the first that will do."""
     most = max(c.found.r2 for c in tried)
     for kinds in (("gradient", "weight", "sign of weight"), _DIRECT, tuple(f"{kind}, normalised" for kind in _DIRECT)):
@@ -284,21 +223,21 @@ def _chosen(tried: Sequence[_Candidate]) -> _Candidate:
     return next(c for c in tried if c.found.r2 >= most - _AS_GOOD)
 
 
-def _again(again: _Look, name: str, best: _Candidate, told: Mapping[str, Tensor], rows: Rows) -> _Candidate | None:
+def _again(again: Look, name: str, best: Candidate, told: Mapping[str, Tensor], rows: Rows) -> Candidate | None:
     """The same explanation at the second look; None where it no longer holds."""
-    alike = (c for c in _candidates(again, name, told, rows) if c.shape == best.shape)
+    alike = (c for c in candidates(again, name, told, rows) if c.shape == best.shape)
     found = next(alike, None)
     return found if found is not None and found.found.r2 >= HOLDS else None
 
 
-def _moved(look: _Look, name: str, first: _Candidate, second: _Candidate, rows: Rows) -> bool:
+def _moved(look: Look, name: str, first: Candidate, second: Candidate, rows: Rows) -> bool:
     """Whether the matrices of the first look fail to explain the second as well as its own do.
 
     Their columns may be scaled, as a gain does that the rule passes by.
     """
     signal = look.signals[name].vectors * look.signals[name].often
     if first.kind.endswith("normalised"):
-        kept: float | None = along(signal[rows[1]], second.terms[0].source[rows[1]] @ first.found.matrices[0])
+        kept: float | None = along(signal[rows[1]], apply(second.terms, first.found.matrices)[rows[1]])
     else:
         fit = fitted(signal, carried(first.terms, second.terms, first.found.matrices, rows[0]), second.known, *rows)
         kept = None if fit is None else fit.r2
@@ -306,10 +245,10 @@ def _moved(look: _Look, name: str, first: _Candidate, second: _Candidate, rows: 
     return kept is None or kept < second.found.r2 - _MOVED - 10 * misfit
 
 
-def _like(look: _Look, name: str, best: _Candidate, rows: Rows) -> tuple[str, float, float | None]:
+def _like(look: Look, name: str, best: Candidate, rows: Rows) -> tuple[str, float, float | None]:
     """What a matrix is like: the weight, or for a direct one the map that the true gradient would need."""
     seen = best.found.matrices[0]
-    next_to_output = best.kind == "error" and best.through and list(_later(look, name)) == [look.output]
+    next_to_output = best.kind == "error" and best.through and list(later_sites(look, name)) == [look.output]
     seen_part = span(best.terms[0].source, rows[0])
     reached = reaching(best.terms[0], rows[0])
     if best.kind == "transport" or next_to_output:
@@ -331,73 +270,3 @@ def _like(look: _Look, name: str, best: _Candidate, rows: Rows) -> tuple[str, fl
     else:
         word = f"another one, of cosine {cosine:.2f} with {own}"
     return word, cosine, signs
-
-
-def _leaks(look: _Look, name: str, rows: Rows) -> list[_Candidate]:
-    """Direct signals with the true gradient mixed in."""
-    often = look.signals[name].often
-    signal, true = look.signals[name].vectors * often, look.true[name] * often
-    ones = torch.ones(len(signal), 1, dtype=torch.float64)
-    found = []
-    for source in look.sources.values():
-        terms = (Term(source, often.expand_as(signal), len(often)), Term(ones, true, len(often)))
-        if fit := fitted(signal, terms, None, *rows):
-            found.append(_Candidate("leak", fit, terms))
-    return found
-
-
-def _later(look: _Look, name: str) -> dict[str, Tensor]:
-    """The later sites that what this one puts out reaches directly, with the derivative."""
-    names = [site.name for site in look.sites.sites]
-    found = {later: look.local.matrix(later, name) for later in names[names.index(name) + 1 :]}
-    often = look.signals[name].often
-    return {later: local * often for later, local in found.items() if local is not None}
-
-
-def _candidates(look: _Look, name: str, entering: Mapping[str, Tensor], rows: Rows) -> Iterator[_Candidate]:
-    """From the fewest unknowns to the most."""
-    often = look.signals[name].often
-    signal, width = look.signals[name].vectors * often, len(often)
-    # A term without a derivative has one all the same where some units are left out.
-    here = None if bool(often.all()) else often.expand_as(signal)
-    yield _Candidate("gradient", scaled(signal, look.true[name] * often, None, *rows))
-    later = _later(look, name)
-    direct = look.local.matrix(OUTPUTS, name)
-    direct = None if direct is None else direct * often
-    known = torch.zeros_like(signal)
-    if direct is not None:
-        known = known + apply([Term(look.sources["error"], direct, 0)], [torch.eye(direct.shape[1]).double()])
-    for at, local in later.items():
-        if at in entering:
-            known = known + apply([Term(entering[at], local, 0)], [torch.eye(entering[at].shape[1]).double()])
-    known_part = known if bool(known.any()) else None
-    open_ = {at: local for at, local in later.items() if at not in entering and look.signals[at].moves}
-    sources = {at: look.signals[at].vectors for at in open_}
-    for kind, change in (("weight", lambda w: w), ("sign of weight", torch.sign)):
-        if not open_:
-            break
-        carried = {at: sources[at] @ change(look.weights[at]) for at in open_}
-        parts = [Term(carried[at], open_[at], 0) for at in open_]
-        total = apply(parts, [torch.eye(part.source.shape[1]).double() for part in parts])
-        found = scaled(signal, total, known_part, *rows)
-        factor = float(found.matrices[0])
-        yield _Candidate(kind, found, entering={at: factor * part for at, part in carried.items()})
-    nearest = [local for local in (*later.values(), direct) if local is not None][:1]
-    for kind, source in look.sources.items():
-        for local in (here, *nearest):
-            wide = width if local is here else local.shape[1]
-            if fit := fitted(signal, terms := (Term(source, local, wide),), None, *rows):
-                yield _Candidate(kind, fit, terms, through=local is not here)
-    for kind, source in look.sources.items():
-        if fit := scale_free(signal, source, *rows):
-            yield _Candidate(f"{kind}, normalised", fit, (Term(source, None, width),))
-    if 0 < len(open_) <= _MOST_UNSOLVED:
-        terms = tuple(Term(sources[at], local, look.weights[at].shape[1]) for at, local in open_.items())
-        if fit := fitted(signal, terms, known_part, *rows):
-            told = {at: term.source @ m for at, term, m in zip(open_, terms, fit.matrices, strict=True)}
-            yield _Candidate("transport", fit, terms, known_part, told)
-    names = [site.name for site in look.sites.sites]
-    following = names[names.index(name) + 1 :][:_FOLLOWING]
-    for at in (at for at in following if look.signals[at].moves and at != look.output):
-        if fit := fitted(signal, terms := (Term(look.signals[at].vectors, here, width),), None, *rows):
-            yield _Candidate("next signal", fit, terms, later=at)
