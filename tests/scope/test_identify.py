@@ -9,15 +9,17 @@ from scope.nets import same, state_of_model
 from scope.steps import RuleStep, activities, linears, mlp, problem
 from scope.styles import DetachedNet, HookNet, TargetNet
 from torch.nn import functional
+from typer.testing import CliRunner
 
 import creditscope as cs
+from creditscope.cli import app
 from creditscope.errors import BadInput
 from creditscope.models.mlp import MLP
 from creditscope.models.resmlp import ResMLP
 from creditscope.scope.explain import Term, fitted, same_signs, scale_free, scaled
 
 DATA = problem(160)
-N = 96
+N = 72
 TARGET = "direct target projection (DRTP), or the sign of the error (sDFA)"
 RULES = {
     "bp": "backprop",
@@ -36,7 +38,7 @@ RULES = {
 
 
 def identified(model, update, **given):
-    return cs.identify(model, update, DATA, **{"samples": N, "steps": 6} | given)
+    return cs.identify(model, update, DATA, **{"samples": N, "steps": 4} | given)
 
 
 def plain(seed=0):
@@ -154,7 +156,7 @@ def leaky(model, batch):
             grad = layer.weight.grad
             if at < 3:
                 delta = error @ torch.randn(4, len(layer.weight), generator=drawn)
-                grad = 0.5 * grad + delta.T @ entering[at] / len(x)
+                grad = 3 * grad + delta.T @ entering[at] / len(x)
                 layer.bias -= 0.05 * delta.mean(0)
             layer.weight -= 0.05 * grad
 
@@ -174,6 +176,9 @@ def test_layers_that_do_not_move_are_named():
     model = mlp()
     model[2].requires_grad_(False)
     assert identified(model, steps.adam(model)[0]).rule == "backprop; never moves: 2"
+
+
+CONVOLUTION = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 3), torch.nn.Flatten())
 
 
 def noise(model, batch):
@@ -241,7 +246,8 @@ def test_the_card_reads_as_text_json_and_markdown():
     ("given", "said"),
     [
         ({"loader": (DATA[0][:8], DATA[1][:8])}, "wanted at least 32 samples"),
-        ({"model": torch.nn.Sequential(torch.nn.Conv1d(1, 1, 1))}, "found no linear layer|needs labels|class labels"),
+        ({"model": torch.nn.Sequential(torch.nn.Conv1d(1, 1, 1))}, "the model failed on these inputs: RuntimeError: "),
+        ({"model": torch.nn.Sequential(torch.nn.Unflatten(1, (1, 6)), CONVOLUTION)}, "found no linear layer"),
         ({"update": 3}, "wanted update as a function"),
     ],
 )
@@ -249,3 +255,30 @@ def test_what_cannot_be_identified_is_refused(given, said):
     asked = {"model": mlp(), "update": None, "loader": DATA} | given
     with pytest.raises(BadInput, match=said):
         cs.identify(**asked)
+
+
+THEIRS = """
+from scope.steps import Pepita, backprop, mlp, problem
+
+def pieces():
+    return mlp(), backprop, problem(80)
+
+def two():
+    return mlp(), backprop
+"""
+
+
+def test_the_command_prints_the_card(tmp_path, monkeypatch):
+    (tmp_path / "their_code.py").write_text(THEIRS)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = CliRunner().invoke
+    done = run(app, ["identify", "their_code:pieces", "--samples", "64", "--steps", "2", "--format", "json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rule"] == "backprop"
+    done = run(app, ["identify", "their_code:pieces", "--samples", "64", "--steps", "0"])
+    assert done.stdout.startswith("their_code:pieces: backprop\n")
+    for place, said in (("two", "wanted (model, update, data)"), ("THEIRS", "has no THEIRS"), ("pieces", "")):
+        words = ["identify", f"their_code:{place}", *(["--format", "xml"] if not said else [])]
+        failed = run(app, words).exception
+        assert isinstance(failed, BadInput)
+        assert (said or "wanted --format text, json or md, got 'xml'") in str(failed)

@@ -69,17 +69,23 @@ class Look:
         return last.name if last is not None and same else None
 
 
-def leaks(look: Look, name: str, rows: Rows) -> list[Candidate]:
-    """Direct signals with the true gradient mixed in."""
+def leaks(look: Look, name: str, rows: Rows) -> Iterator[Candidate]:
+    """Direct signals with the true gradient mixed in.
+
+    Args:
+        look: One round.
+        name: Of the layer.
+        rows: Samples to fit and to test on.
+    """
     often = look.signals[name].often
     signal, true = look.signals[name].vectors * often, look.true[name] * often
     ones = torch.ones(len(signal), 1, dtype=torch.float64)
-    found = []
+    nearest = list(later_sites(look, name).values())[:1]
     for source in look.sources.values():
-        terms = (Term(source, often.expand_as(signal), len(often)), Term(ones, true, len(often)))
-        if fit := fitted(signal, terms, None, *rows):
-            found.append(Candidate("leak", fit, terms))
-    return found
+        for local in (often.expand_as(signal), *nearest):
+            terms = (Term(source, local, local.shape[1]), Term(ones, true, len(often)))
+            if fit := fitted(signal, terms, None, *rows):
+                yield Candidate("leak", fit, terms)
 
 
 def later_sites(look: Look, name: str) -> dict[str, Tensor]:

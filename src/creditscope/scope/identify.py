@@ -37,10 +37,15 @@ from creditscope.scope.user_step import Update, UserStep
 # hold nulls against it). Of those that do as well, the one with the fewest unknowns is named.
 HOLDS = 0.9999
 _AS_GOOD, _TIE = 1e-5, 1e-6
+_EXACT = ("gradient", "weight", "sign of weight")
+# What rounding in float32 leaves of squares, with room.
+_LEFT = 1e-7
 _DIRECT = ("target", "sign of error", "error")
 # A matrix is the weight itself where their cosine is above the first; it has its signs where more than the second
 # share agrees, and is like it at all where the cosine is beyond the third, in standard deviations of chance.
 _SAME, _SIGNS, _CHANCE = 0.999, 0.9, 4.0
+# The bias takes the same step as the weights where the two agree to rounding.
+_ALIKE = 0.99999
 # A matrix has moved where its former self explains less than it does by more than this share of squares.
 _MOVED = 1e-6
 LEAST, BATCH = 32, 64
@@ -138,7 +143,11 @@ def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> Look:
         inputs = net.inputs(x, dtype_of(net.model))
         return functional_call(called, named_copies, (inputs,))  # type: ignore[no-any-return]
 
-    sites = Sites.of(net.model, call)
+    try:
+        sites = Sites.of(net.model, call)
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise BadInput(f"the model failed on these inputs: {type(error).__name__}: {said}; pass forward=...") from error
     if not sites.sites:
         raise BadInput("found no linear layer that runs once and puts out one vector a sample: nothing to identify by")
     loss = per_sample(None if net.loss is functional.cross_entropy else net.loss, sites.outputs, y)
@@ -178,15 +187,19 @@ def _layer(
     ``told`` collects, for both looks, the signals at what enters each layer, which layers further back build on.
     """
     signal = look.signals[name]
-    alike = None if signal.bias is None else signal.bias > _SAME
+    alike = None if signal.bias is None else signal.bias > _ALIKE
     if not signal.moves:
         return LayerIdentity(name, "still", bias=alike)
     tried = [c for c in candidates(look, name, told[0], rows) if not math.isnan(c.found.r2)]
     if signal.rank_one < HOLDS or not tried:
         return LayerIdentity(name, "unknown", bias=alike, decay=signal.decay)
-    if max(c.found.r2 for c in tried) < HOLDS:
-        tried += leaks(look, name, rows)
     best = _chosen(tried)
+    if best.kind not in _EXACT:
+        # A leak may be small: it is one where it accounts for nearly all that is left, and that is not rounding.
+        mixed = max(leaks(look, name, rows), key=lambda c: c.found.r2, default=None)
+        left = 1 - best.found.r2
+        if mixed is not None and left > _LEFT and 1 - mixed.found.r2 < left / 10 and mixed.found.r2 >= HOLDS:
+            best = mixed
     plain = next((c.found.r2 for c in tried if c.kind == "gradient"), None)
     holds = best.found.r2 >= HOLDS
     found = LayerIdentity(
@@ -215,7 +228,7 @@ def _layer(
 def _chosen(tried: Sequence[Candidate]) -> Candidate:
     """The best with no unknowns, with a matrix to each class, or with a matrix to each unit: the first that will do."""
     most = max(c.found.r2 for c in tried)
-    for kinds in (("gradient", "weight", "sign of weight"), _DIRECT, tuple(f"{kind}, normalised" for kind in _DIRECT)):
+    for kinds in (_EXACT, _DIRECT, tuple(f"{kind}, normalised" for kind in _DIRECT)):
         level = [c for c in tried if c.kind in kinds]
         top = max((c.found.r2 for c in level), default=-math.inf)
         if 1 - top <= 1.25 * (1 - most) + _AS_GOOD:
