@@ -125,16 +125,18 @@ def candidates(look: Look, name: str, entering: Mapping[str, Tensor], rows: Rows
         factor = float(found.matrices[0])
         yield Candidate(kind, found, entering={at: factor * part for at, part in carried.items()})
     nearest = [local for local in (*later.values(), direct) if local is not None][:1]
-    for kind, source in look.sources.items():
-        for local in (here, *nearest):
-            wide = width if local is here else local.shape[1]
-            if fit := fitted(signal, terms := (Term(source, local, wide),), None, *rows):
-                yield Candidate(kind, fit, terms, through=local is not here)
-    for kind, source in look.sources.items():
-        for local in (here, *nearest):
-            term = Term(source, local, width if local is here else local.shape[1])
-            if fit := scale_free(signal, term, *rows):
-                yield Candidate(f"{kind}, normalised", fit, (term,), through=local is not here)
+    places = [(here, width), *((local, local.shape[1]) for local in nearest)]
+    direct_terms = [
+        (kind, at > 0, Term(source, local, wide))
+        for kind, source in look.sources.items()
+        for at, (local, wide) in enumerate(places)
+    ]
+    for kind, through, term in direct_terms:
+        if fit := fitted(signal, (term,), None, *rows):
+            yield Candidate(kind, fit, (term,), through=through)
+    for kind, through, term in direct_terms:
+        if fit := scale_free(signal, term, *rows):
+            yield Candidate(f"{kind}, normalised", fit, (term,), through=through)
     if 0 < len(open_) <= _MOST_UNSOLVED:
         terms = tuple(Term(sources[at], local, look.weights[at].shape[1]) for at, local in open_.items())
         if fit := fitted(signal, terms, known_part, *rows):
@@ -143,5 +145,6 @@ def candidates(look: Look, name: str, entering: Mapping[str, Tensor], rows: Rows
     names = [site.name for site in look.sites.sites]
     following = names[names.index(name) + 1 :][:_FOLLOWING]
     for at in (at for at in following if look.signals[at].moves and at != look.output):
-        if fit := fitted(signal, terms := (Term(look.signals[at].vectors, here, width),), None, *rows):
-            yield Candidate("next signal", fit, terms, later=at)
+        term = Term(look.signals[at].vectors, here, width)
+        if fit := fitted(signal, (term,), None, *rows):
+            yield Candidate("next signal", fit, (term,), later=at)

@@ -241,7 +241,8 @@ def span(source: Tensor, train: Tensor) -> Tensor:
     """
     _, sizes, v = torch.linalg.svd(source[train], full_matrices=False)
     kept = v[sizes > _RANK * sizes.max().clamp(min=1e-300)]
-    return kept.T @ kept
+    projection: Tensor = kept.T @ kept
+    return projection
 
 
 def _conjugate_gradients(terms: Sequence[Term], signal: Tensor) -> list[Tensor]:

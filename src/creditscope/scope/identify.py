@@ -100,7 +100,8 @@ def identify(
     seen = torch.stack([s.seen for each in looks for s in each.signals.values()]).all(0)
     order = order[seen[order]]
     rows = order[: len(order) // 2], order[len(order) // 2 :]
-    layers, told = {}, ({}, {})  # type: dict[str, LayerIdentity], tuple[dict[str, Tensor], dict[str, Tensor]]
+    layers: dict[str, LayerIdentity] = {}
+    told: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
     for site in reversed(look.sites.sites):
         layers[site.name] = _layer(look, again, site.name, told, rows)
     hidden = [layers[site.name] for site in look.sites.sites if site.name != look.output]
@@ -121,7 +122,7 @@ def _backward_of(net: UpdateNet) -> Update:
     def update(model: nn.Module, batch: Any) -> None:
         x, y = (batch, batch["labels"]) if isinstance(batch, Mapping) else batch
         x = {k: v for k, v in x.items() if k != "labels"} if isinstance(x, Mapping) else x
-        net.loss(logits_of(net.forward(model, x)), y).mean().backward()
+        net.loss(logits_of(net.forward(model, x)), y).mean().backward()  # type: ignore[no-untyped-call]
 
     return update
 
@@ -145,9 +146,10 @@ def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> Look:
 
     try:
         sites = Sites.of(net.model, call)
-    except Exception as error:
-        said = (str(error).strip().splitlines() or [""])[0]
-        raise BadInput(f"the model failed on these inputs: {type(error).__name__}: {said}; pass forward=...") from error
+    except Exception as failure:
+        said = (str(failure).strip().splitlines() or [""])[0]
+        what = type(failure).__name__
+        raise BadInput(f"the model failed on these inputs: {what}: {said}; pass forward=...") from failure
     if not sites.sites:
         raise BadInput("found no linear layer that runs once and puts out one vector a sample: nothing to identify by")
     loss = per_sample(None if net.loss is functional.cross_entropy else net.loss, sites.outputs, y)
