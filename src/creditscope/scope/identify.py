@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from creditscope.blocks.task import input_gradient
 from creditscope.errors import BadInput
 from creditscope.probes.seeds import probe_generator
 from creditscope.scope.candidates import Candidate, Look, Rows, candidates, later_sites, leaks
@@ -28,10 +27,10 @@ from creditscope.scope.inputs import logits_of
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import Loader, gather
 from creditscope.scope.randomness import seeded
-from creditscope.scope.restore import device_of, plain_model, restoring
+from creditscope.scope.restore import device_of, plain_model
 from creditscope.scope.sites import Sites
 from creditscope.scope.update_net import Called, Forward, Loss, UpdateNet, dtype_of
-from creditscope.scope.user_step import Update, UserStep
+from creditscope.scope.user_step import Update, UserStep, kept
 
 # An explanation that is right leaves what rounding leaves; one that is wrong and fits well leaves far more (the tests
 # hold nulls against it). Of those that do as well, the one with the fewest unknowns is named.
@@ -85,7 +84,8 @@ def identify(
     """
     inner = plain_model(model)
     run = forward or (lambda module, x: module(**x) if isinstance(x, Mapping) else module(x))
-    with restoring(inner):
+    with kept(inner), seeded(seed):
+        inner.eval()
         data = gather(loader, device_of(inner), dtype_of(inner))
         net = UpdateNet(inner, data, {}, run, loss_fn or functional.cross_entropy, False)
         n = min(samples, len(data.probe.x))
@@ -153,7 +153,9 @@ def _look(net: UpdateNet, step: UserStep, n: int, seed: int) -> Look:
     if not sites.sites:
         raise BadInput("found no linear layer that runs once and puts out one vector a sample: nothing to identify by")
     loss = per_sample(None if net.loss is functional.cross_entropy else net.loss, sites.outputs, y)
-    error = input_gradient(lambda z: loss(z, y), sites.outputs.double()).flatten(1)
+    z = sites.outputs.detach().double().requires_grad_()
+    with torch.enable_grad():
+        error = torch.autograd.grad(loss(z, y).sum(), z)[0].flatten(1)
     sources = {"error": error, "sign of error": error.sign()}
     if net.data.labelled and sites.outputs.ndim == 2:
         sources = {"target": functional.one_hot(y, sites.outputs.shape[1]).double(), **sources}

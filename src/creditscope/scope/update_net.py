@@ -16,7 +16,8 @@ from creditscope.records.rows import Movement
 from creditscope.scope.derivative import derivative
 from creditscope.scope.inputs import logits_of
 from creditscope.scope.probe_data import PROBE_BATCH, ProbeData
-from creditscope.scope.restore import restoring
+from creditscope.scope.randomness import seeded
+from creditscope.scope.user_step import kept
 
 Groups = Sequence[str] | Mapping[str, Sequence[str]] | None
 Forward = Callable[[nn.Module, Any], Any]
@@ -87,10 +88,11 @@ class UpdateNet:
             named = {f"model.{name}": p for name, p in params.items()}
             return [self.loss(functional_call(called, {**named, **buffers}, (x,)), targets).mean()]
 
-        with restoring(self.model):
-            for module, mode in zip(self.model.modules(), training or (), strict=bool(training)):
+        with kept(self.model), seeded(seed):
+            for module, mode in zip(
+                self.model.modules(), training or [False] * sum(1 for _ in self.model.modules()), strict=True
+            ):
                 vars(module)["training"] = mode
-            torch.manual_seed(seed)
             (total,), back = derivative(self.model, loss, params, self.surrogate)
             return back([torch.ones_like(total)])
 

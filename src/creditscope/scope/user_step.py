@@ -12,13 +12,15 @@ from torch import Tensor, nn
 
 from creditscope.blocks.partition import hooks
 from creditscope.errors import BadInput
+from creditscope.probes.precision import full_precision
 from creditscope.scope.fingerprint import reachable
 from creditscope.scope.randomness import seeded
-from creditscope.scope.restore import restoring
+from creditscope.scope.restore import spared_gradients
 
 Update = Callable[[Any, Any], object]
 # Two runs of one step differ by less where nothing is left over of the first: sums on a GPU change their order.
 _SAME_STEP = 1e-3
+_MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
 @dataclass(frozen=True)
@@ -145,21 +147,42 @@ class UserStep:
     @contextmanager
     def taken_back(self) -> Iterator[None]:
         """Whatever happens inside, model and state are bitwise as before on the way out."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        params = [(p, p.data, p.detach().clone(), p.requires_grad) for p in self.model.parameters()]
-        with restoring(self.model):
-            for module, training in modes:
-                vars(module)["training"] = training  # ``restoring`` measures in evaluation mode; a step does not
-            try:
+        try:
+            with kept(self.model):
                 yield
-            finally:
-                with torch.no_grad():
-                    for p, storage, values, trains in params:
-                        p.data = storage
-                        p.copy_(values)
-                        p.requires_grad_(trains)
-                    for back in self.back:
-                        back()
+        finally:
+            with torch.no_grad():
+                for back in self.back:
+                    back()
+
+
+@contextmanager
+def kept(model: nn.Module) -> Iterator[None]:
+    """A model is bitwise as before on the way out; nothing of what its code does inside is looked at or changed.
+
+    Args:
+        model: The model.
+    """
+    modules = [(m, dict(vars(m)), {name: dict(vars(m)[name]) for name in _MEMBERS}) for m in model.modules()]
+    params = [(p, p.data, p.detach().clone(), p.requires_grad) for p in model.parameters()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with spared_gradients(model), full_precision():
+            yield
+    finally:
+        for module, attributes, members in modules:
+            vars(module).clear()
+            vars(module).update(attributes)
+            for name, held in members.items():
+                vars(module)[name].clear()
+                vars(module)[name].update(held)
+        with torch.no_grad():
+            for p, storage, values, trains in params:
+                p.data = storage
+                p.copy_(values)
+                p.requires_grad_(trains)
+            for buffer, values in buffers:
+                buffer.copy_(values)
 
 
 def _is_held(thing: Any) -> bool:
