@@ -78,7 +78,7 @@ def identify(
         loss_fn: Loss of (outputs, targets); None: cross-entropy.
         state: What ``update`` changes and does not close over, as in ``audit_updates``.
         name: What the code is called on the card.
-        samples: How many at most; wide layers need twice their width.
+        samples: How many at most; a layer wants four times its width.
         steps: Steps before the matrices are looked at again.
         seed: Of what is drawn.
     """
@@ -104,10 +104,16 @@ def identify(
     told: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
     for site in reversed(look.sites.sites):
         layers[site.name] = _layer(look, again, site.name, told, rows)
+    if all(layer.kind == "still" for layer in layers.values()):
+        raise BadInput("the step wrote nothing on the weights of any layer that was looked into; pass update=...")
     hidden = [layers[site.name] for site in look.sites.sites if site.name != look.output]
+    rule = named(hidden, layers.get(look.output or ""))
+    widest = max(site.outputs.shape[1] for site in look.sites.sites)
+    if rule.startswith("unknown") and 2 * widest > len(rows[0]):
+        rule += f" ({n} samples are too few for a width of {widest}: pass samples={4 * widest + LEAST})"
     return Identity(
         name=name,
-        rule=named(hidden, layers.get(look.output or "")),
+        rule=rule,
         layers=tuple(layers[site.name] for site in look.sites.sites),
         output=look.output,
         samples=n,
