@@ -89,13 +89,13 @@ class CreditBridge(AuxiliaryRule):
         if seen.phase == _START:
             return _DFA.signals(task, params, state, seen.error, seen.states[-1], seen.batch)
         h = torch.stack(seen.states, 1)
-        return input_gradient(lambda h: self.values(state, h, seen.batch.y), h).unbind(1)
+        return input_gradient(lambda h: self.values(state, h, seen.batch.y), h, task.blocks).unbind(1)
 
     def lesson(self, task: Task, params: Params, state: RuleState, seen: Seen) -> Tensor:
         """Bridge residual and terminal gradient matching."""
         y, h = seen.batch.y, torch.stack(seen.states, 1)
         values = self.values(state, h, y)
         residual = (values[:, :-1] - values[:, 1:]).square().sum(1)
-        last = input_gradient(lambda h: self.values(state, h, y)[:, -1], h)[:, -1]
+        last = input_gradient(lambda h: self.values(state, h, y)[:, -1], h, task.blocks)[:, -1]
         wanted = task.top_gradient(params, seen.states[-1], seen.batch)
         return (residual + (last - wanted).square().sum(1)).mean() / 2
