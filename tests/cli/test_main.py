@@ -87,7 +87,7 @@ def test_so_is_what_the_system_refuses(front):
     def nameless():
         raise OSError(28, "No space left on device")
 
-    assert front(nameless)[1].startswith("creditscope: a file: No space left on device")
+    assert front(nameless)[1].startswith("creditscope: the output cannot be written: No space left on device")
 
 
 def test_a_stop_says_how_to_go_on(front):
