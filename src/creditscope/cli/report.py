@@ -10,15 +10,21 @@ from creditscope.cli.options import (
     Assumed,
     Baseline,
     Checks,
+    Form,
     Logs,
+    Methods,
     Plan,
     Protocol,
     ProtocolName,
+    TextOrJson,
     Thresholds,
+    Where,
     parse_baseline,
     parse_numbers,
     planned,
     protocol_of,
+    say_skipped,
+    selection_of,
 )
 
 
@@ -27,6 +33,9 @@ def report(
     out: Annotated[
         Path, typer.Option(help="A page that opens offline (.html), or the tables and the reporting form (.md, .tex).")
     ] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Of the page; default: how many claims stand.")] = None,
+    where: Where = None,
+    methods: Methods = None,
     protocol: Protocol = ProtocolName.standard,
     baseline: Baseline = None,
     check: Checks = None,
@@ -34,25 +43,41 @@ def report(
     set_: Thresholds = None,
     assume: Assumed = None,
     plan: Plan = None,
+    format_: Form = TextOrJson.text,
 ) -> None:
-    """Write one file that shows verdicts, plots, numbers and advice, and how to make it again."""
+    """Write one HTML page with verdicts, plots and evidence.
+
+    It opens offline, asks nothing of any server, and says how to make it again.
+
+    Example: `creditscope report runs --out report.html --title "What credit reaches"`.
+    """
+    import json
     import shlex
 
-    from creditscope.records.load import load_logs
+    from creditscope.protocol.audit import audit
     from creditscope.report.page import check_out, write_report
 
     check_out(out)
     chosen, assumed = protocol_of(protocol.value, set_, check, advisory_check), parse_numbers(assume, "--assume")
-    given = parse_baseline(baseline)
-    loaded = load_logs(logs)
-    against = load_logs(given) if isinstance(given, Path) else given
     words = ["creditscope", "report", *map(str, logs), "--out", str(out), "--protocol", protocol.value]
-    words += ["--baseline", baseline] if baseline is not None else []
-    words += ["--plan", str(plan)] if plan is not None else []
-    repeated = {"--check": check, "--advisory-check": advisory_check, "--set": set_, "--assume": assume}
+    single = {"--title": title, "--methods": methods, "--baseline": baseline, "--plan": plan and str(plan)}
+    words += [word for option, text in single.items() if text is not None for word in (option, text)]
+    repeated = {
+        "--where": where,
+        "--check": check,
+        "--advisory-check": advisory_check,
+        "--set": set_,
+        "--assume": assume,
+    }
     words += [word for option, texts in repeated.items() for text in texts or () for word in (option, text)]
-    declared = planned(plan, loaded.logs)
-    write_report(loaded, out, chosen, against, assume=assumed, command=shlex.join(words), plan=declared)
-    for skipped in loaded.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
-    typer.echo(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")
+    result = audit(logs, chosen, parse_baseline(baseline), assume=assumed, select=selection_of(where, methods))
+    if (declared := planned(plan, result.logs)) is not None:
+        result = result.against(declared)
+    write_report(result, out, command=shlex.join(words), title=title)
+    say_skipped(result)
+    size = out.stat().st_size
+    if format_ is TextOrJson.json:
+        kinds = {name: len(cells) for name, cells in result.by_kind.items()}
+        typer.echo(json.dumps({"out": str(out), "bytes": size, "verdicts": kinds}, indent=2))
+    else:
+        typer.echo(f"wrote {out} ({size / 1e6:.2f} MB)")

@@ -34,7 +34,7 @@ def reproduce(
         str | None, typer.Option(help="zoo: some rules, each with its twins, such as fa,kp; default: all.")
     ] = None,
 ) -> None:
-    """Train everything a study needs, audit it, draw the figures and write the report.
+    """Train, audit, draw and report a whole study.
 
     The zoo gives every rule and every twin the same three learning rates, chosen on held-out training samples.
     """
@@ -43,8 +43,9 @@ def reproduce(
         return
     if small or part or rules:
         raise BadInput(f"--small, --part and --rules are options of zoo, got {name!r}; drop them")
-    from creditscope.cli.display import TrainDisplay, fit, plan_text
-    from creditscope.protocol.present import render, sections
+    from creditscope.cli.display import fit, plan_text, say_verdicts
+    from creditscope.cli.progress import TrainDisplay
+    from creditscope.protocol.present import sections
     from creditscope.records.table import Table
     from creditscope.studies.reproduce import plan, study
     from creditscope.studies.reproduce import reproduce as run_study
@@ -71,7 +72,7 @@ def reproduce(
         )
     for warning in made.warnings:
         typer.echo(warning, err=True)
-    typer.echo(render(sections(made.audit, timeline=False, decisions=True)[:1], "table", None))
+    say_verdicts(made.audit, sections(made.audit, timeline=False)[:1])
     typer.echo("")
     for path in made.files:
         typer.echo(f"wrote {path}")

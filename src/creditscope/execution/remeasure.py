@@ -40,6 +40,7 @@ def probe_checkpoint(
         model: Builds the model of a run that was trained on one of the user's own.
         rules: Rules from outside: ``package.module:Name``, or Python objects.
     """
+    _check_name(path)
     tensors, metadata = read_checkpoint(path)
     spec = saved_spec(path, metadata)
     log = _ended_log(path, spec)
@@ -63,6 +64,18 @@ def probe_checkpoint(
     )
     LogWriter(path.with_suffix(".jsonl")).append(row)
     return row
+
+
+def _check_name(path: Path) -> None:
+    """Refuse what is no checkpoint by its name, above all the log that lies beside one."""
+    wanted = "wanted the checkpoint of a run, a .safetensors file that training leaves beside its log"
+    if path.suffix != ".safetensors":
+        stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        beside = path.with_name(f"{stem}.safetensors")
+        there = f"give {beside.name}, which lies beside it" if beside.is_file() else f"no {beside.name} lies beside it"
+        raise BadInput(f"{wanted}, got {path.name}; {there}")
+    if not path.is_file():
+        raise BadInput(f"{wanted}; there is no file {path.name} in {path.parent}")
 
 
 def _ended_log(path: Path, spec: RunSpec) -> RunLog:

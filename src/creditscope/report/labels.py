@@ -8,21 +8,11 @@ from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Check
 from creditscope.protocol.present import asked
 from creditscope.records.labels import labels_of
+from creditscope.records.select import OF_THE_METHOD
 from creditscope.records.spec import RunSpec, digest
 from creditscope.records.table import visible
 from creditscope.rules import RULES
 
-# What sets two methods apart; cells that agree in all the rest belong to one experiment.
-_OF_THE_METHOD = {
-    "rule",
-    "options",
-    "credit_norm",
-    "penalty",
-    "train_last",
-    "train_embedding",
-    "fixed_feedback",
-    "anchors",
-}
 _OF_THE_RUN = {"seed", "feedback", "probe", "injection", "matmul", "origin"}
 
 
@@ -107,7 +97,7 @@ def letter(index: int) -> str:
 
 
 def _experiment(spec: RunSpec) -> str:
-    return digest(spec.model_dump(mode="json", exclude=_OF_THE_METHOD | _OF_THE_RUN))
+    return digest(spec.model_dump(mode="json", exclude=OF_THE_METHOD | _OF_THE_RUN))
 
 
 def _describe(spec: RunSpec) -> str:

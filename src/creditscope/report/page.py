@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -23,10 +22,8 @@ from creditscope.protocol.present import (
     under,
 )
 from creditscope.protocol.presets import NAMES, Protocol, place_of, protocol_named
-from creditscope.records.load import Loaded
-from creditscope.records.log import RunLog, write_atomic
+from creditscope.records.log import write_atomic
 from creditscope.records.provenance import version
-from creditscope.records.spec import RunSpec
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
 from creditscope.report.recipe import provenance_table, recipe_table
@@ -44,71 +41,48 @@ SUFFIXES = (".html", ".md", ".tex")
 
 
 def render_report(
-    logs: Sequence[RunLog] | Loaded,
-    protocol: str | Protocol = "standard",
-    baseline: float | Logs | None = None,
-    thresholds: Mapping[str, float] | None = None,
-    assume: Mapping[str, float] | None = None,
-    command: str | None = None,
-    plan: Iterable[RunSpec] | None = None,
+    judged: Audit | Logs, protocol: str | Protocol = "standard", command: str | None = None, title: str | None = None
 ) -> str:
     """The report page as one string of HTML.
 
     Args:
-        logs: The runs, read whole.
-        protocol: ``standard``, ``published``, or a ``Protocol``.
-        baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
-        thresholds: Thresholds of one's own, by check name.
-        assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
+        judged: An audit that keeps its rows, as ``audit`` makes it; or logs, which are judged under ``protocol``.
+        protocol: ``standard``, ``published``, or a ``Protocol``; for logs alone.
         command: What makes this page again; made up from the names of the logs when it is not given.
-        plan: The runs that were planned: those without a log are named.
+        title: Of the page; how many claims stand when it is not given.
     """
-    return _page(_audit(logs, protocol, baseline, thresholds, assume, plan), command)
+    return _page(_judged(judged, protocol), command, title)
 
 
 def write_report(
-    logs: Sequence[RunLog] | Loaded,
+    judged: Audit | Logs,
     out: Path,
     protocol: str | Protocol = "standard",
-    baseline: float | Logs | None = None,
-    thresholds: Mapping[str, float] | None = None,
-    assume: Mapping[str, float] | None = None,
     command: str | None = None,
-    plan: Iterable[RunSpec] | None = None,
+    title: str | None = None,
 ) -> Path:
     """Write the report: a page (``.html``), or the tables and the reporting form (``.md``, ``.tex``).
 
     Args:
-        logs: The runs, read whole.
+        judged: An audit that keeps its rows, as ``audit`` makes it; or logs, which are judged under ``protocol``.
         out: The file; its suffix decides the form.
-        protocol: ``standard``, ``published``, or a ``Protocol``.
-        baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
-        thresholds: Thresholds of one's own, by check name.
-        assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
+        protocol: ``standard``, ``published``, or a ``Protocol``; for logs alone.
         command: What makes this page again.
-        plan: The runs that were planned: those without a log are named.
+        title: Of the page; how many claims stand when it is not given.
 
     Returns:
         The file.
     """
     check_out(out)
-    result = _audit(logs, protocol, baseline, thresholds, assume, plan)
-    made = {".html": lambda: _page(result, command), ".md": lambda: tables_markdown(result)}
+    result = _judged(judged, protocol)
+    made = {".html": lambda: _page(result, command, title), ".md": lambda: tables_markdown(result)}
     text = made.get(out.suffix, lambda: tables_latex(result))()
     write_atomic(out, text.encode())
     return out
 
 
-def _audit(
-    logs: Sequence[RunLog] | Loaded,
-    protocol: str | Protocol,
-    baseline: float | Logs | None,
-    thresholds: Mapping[str, float] | None,
-    assume: Mapping[str, float] | None,
-    plan: Iterable[RunSpec] | None,
-) -> Audit:
-    judged = audit(logs, protocol, baseline, thresholds, assume)
-    return judged if plan is None else judged.against(plan)
+def _judged(judged: Audit | Logs, protocol: str | Protocol) -> Audit:
+    return judged if isinstance(judged, Audit) else audit(judged, protocol)
 
 
 def check_out(out: Path) -> None:
@@ -124,7 +98,7 @@ def check_out(out: Path) -> None:
         raise CannotWrite(f"{out.name} {what}; give a file in a folder that exists")
 
 
-def _page(result: Audit, command: str | None) -> str:
+def _page(result: Audit, command: str | None, title: str | None) -> str:
     names = name_cells(result)
     result = names.audit
     style = _asset("uPlot.min.css") + _asset("report.css")
@@ -139,6 +113,7 @@ def _page(result: Audit, command: str | None) -> str:
             style=Markup(style),
             script=Markup(script),
             data=Markup(embed(page_data(names))),
+            title=title or headline(names, under(result)),
             headline=headline(names, under(result)),
             heading=heading(result),
             usual_pair=usual_pair(names),
