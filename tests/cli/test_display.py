@@ -94,7 +94,7 @@ class Clock:
 
 
 def test_each_kind_of_work_counts_at_the_price_it_turned_out_to_have():
-    """Three epochs of four steps at 1 s, four measurements at 2 s, and probes at 10 s; the first of each takes longer."""
+    """Three epochs of four steps at 1 s, four measurements at 2 s, probes at 10 s; the first of each takes longer."""
     clock, run = Clock(), spec("dfa", probe=ProbeSpec(n=12, batch=8, epochs=(0, 1), redraws=9, directions=4))
     work = Work(clock)
     work.plan([[run]])
@@ -133,9 +133,9 @@ def test_the_time_goes_on_while_nothing_is_heard(screen, monkeypatch):
     now = task.start_time
     monkeypatch.setattr(task, "get_time", lambda: now + 7)
     column = shown._progress.columns[-1]
-    assert column.render(task).plain == "0:07, about 0:53 left"
+    assert column.render(task).plain == "0:07, 0:53 left"
     monkeypatch.setattr(task, "get_time", lambda: now + 17)
-    assert column.render(task).plain == "0:17, about 0:43 left"
+    assert column.render(task).plain == "0:17, 0:43 left"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(7.4, "0:07"), (723, "12:03"), (3723, "1:02:03")])

@@ -147,7 +147,7 @@ class _Times(ProgressColumn):
         left = task.fields.get("left")
         text = clock_text(elapsed)
         if left is not None and not task.finished:
-            text += f", about {clock_text(max(0.0, left - (elapsed - task.fields['at'])))} left"
+            text += f", {clock_text(max(0.0, left - (elapsed - task.fields['at'])))} left"
         return Text(text)
 
 
@@ -175,7 +175,7 @@ class TrainDisplay:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=12),
             TaskProgressColumn(),
             _Times(),
             console=console,
