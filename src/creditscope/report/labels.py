@@ -55,6 +55,19 @@ class Names:
         shown, protocol = asked(self.audit), self.audit.protocol
         return tuple(check for check in protocol.checks if check.name in shown or check in protocol.advisory)
 
+    def index(self, named: Named) -> int:
+        """The number by which the page's script knows a cell.
+
+        Args:
+            named: The cell.
+        """
+        return next(i for i, other in enumerate(self.cells) if other is named)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each cell by the label that the tables give it."""
+        return {named.judged.cell.label: i for i, named in enumerate(self.cells)}
+
     @property
     def claims(self) -> tuple[Named, ...]:
         """The cells with a verdict."""

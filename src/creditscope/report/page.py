@@ -24,6 +24,7 @@ from creditscope.protocol.present import (
 from creditscope.protocol.presets import NAMES, Protocol, place_of, protocol_named
 from creditscope.records.log import write_atomic
 from creditscope.records.provenance import version
+from creditscope.records.table import Table
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
 from creditscope.report.recipe import provenance_table, recipe_table
@@ -31,12 +32,14 @@ from creditscope.report.sections import (
     cards,
     check_sections,
     headline,
+    matrix,
     not_asked,
     usual_pair,
 )
-from creditscope.report.series import embed, page_data
-from creditscope.report.text import SYMBOLS, TONES, VERDICT_SYMBOLS, VERDICT_TEXT
+from creditscope.report.series import DIGITS, embed, page_data
+from creditscope.report.text import ADVISORY_TONES, SYMBOLS, TONES, VERDICT_SYMBOLS, VERDICT_TEXT
 
+SCRIPTS = ("base.js", "filter.js", "plot.js", "heat.js", "page.js")
 SUFFIXES = (".html", ".md", ".tex")
 
 
@@ -103,7 +106,7 @@ def _page(result: Audit, command: str | None, title: str | None) -> str:
     result = names.audit
     style = _asset("uPlot.min.css") + _asset("report.css")
     # The licence travels with the code it covers.
-    script = f"/*\n{_asset('uPlot-LICENSE.txt')}*/\n" + _asset("uPlot.iife.min.js") + _asset("report.js")
+    script = f"/*\n{_asset('uPlot-LICENSE.txt')}*/\n" + _asset("uPlot.iife.min.js") + _own_script()
     runs = [run for cell in result.cells for run in cell.cell.runs]
     return (
         _environment()
@@ -117,11 +120,18 @@ def _page(result: Audit, command: str | None, title: str | None) -> str:
             headline=headline(names, under(result)),
             heading=heading(result),
             usual_pair=usual_pair(names),
+            groups=names.groups,
+            group_of={i: named.group for i, named in enumerate(names.cells)},
+            numbers=names.numbers,
+            columns=[(check.name, check.text.title, check in result.protocol.required) for check in names.checks],
+            advisory_tones=ADVISORY_TONES,
+            matrix=matrix(names),
+            digits=DIGITS,
             cards=cards(names),
             verdict_text=VERDICT_TEXT,
             tones=TONES,
             marks=SYMBOLS | VERDICT_SYMBOLS,
-            decisions=decisions_table(result),
+            decisions=_pair_alone(decisions_table(result)),
             checks=check_sections(names),
             not_asked=not_asked(names),
             disclosures=disclosures(result),
@@ -138,6 +148,11 @@ def _page(result: Audit, command: str | None, title: str | None) -> str:
             version=version("creditscope"),
         )
     )
+
+
+def _pair_alone(decisions: Table) -> Table:
+    """What the usual pair and the whole verdict say; every check stands in the matrix."""
+    return Table(decisions.columns[:4], tuple(row[:4] for row in decisions.rows))
 
 
 def _command(result: Audit) -> str:
@@ -174,6 +189,11 @@ def _policy(script: str, style: str) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _own_script() -> str:
+    """The page's own script, whose parts see each other and nobody else."""
+    return '"use strict";(() => {\n' + "".join(map(_asset, SCRIPTS)) + "})();\n"
 
 
 @cache
