@@ -490,6 +490,12 @@ def test_every_experiment_is_on_paper_under_its_name(visit, two):
             tab.locator(f"figure:has(#{plot}), figure:has(#{plot}) + .print-copy").locator(".which").all_inner_texts()
         )
         assert [name[:13] for name in names] == ["Experiment A:", "Experiment B:"]
+        painted = tab.evaluate(
+            """id => { const canvas = document.querySelector(`figure:has(#${id}) + .print-copy canvas`);
+              return [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].filter(Boolean).length; }""",
+            plot,
+        )
+        assert painted > 1000
     tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert tab.locator(".print-copy").count() == 0
 

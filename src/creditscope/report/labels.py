@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Check
@@ -89,13 +90,16 @@ def name_cells(audit: Audit) -> Names:
     described = _distinct([_describe(spec) for spec in specs])
     groups = [f"{letter(i)}: {text}" for i, text in enumerate(described)] if len(order) > 1 else described
     found: list[Named] = []
+    colours: dict[str, int] = {}  # a method has one colour in all experiments, and none that another of its own has
     for index, key in enumerate(order):
         members = sorted((c for c in audit.cells if keys[id(c)] == key), key=_reading_order)
         labels = _distinct([visible(label, keep="") for label in labels_of([cell.cell.spec for cell in members])])
-        colours: dict[str, int] = {}
+        bases = dict.fromkeys(_base(cell.cell.spec) for cell in members)
+        for base in bases:
+            taken = {colours[other] for other in bases if other in colours}
+            colours.setdefault(base, next(number for number in count() if number not in taken))
         for cell, label in zip(members, labels, strict=True):
-            base = _base(cell.cell.spec)
-            colour = colours.setdefault(base, len(colours))
+            colour = colours[_base(cell.cell.spec)]
             dash = 2 if cell.verdict is None else 1 if cell.cell.spec.penalty else 0
             full = label if len(order) == 1 else f"{label} ({letter(index)})"
             named = replace(cell, cell=replace(cell.cell, label=full))

@@ -106,28 +106,33 @@ addEventListener("resize", () => { if (innerWidth === width) return; width = inn
 
 // --- on paper: everything open, and every experiment, each under its name -------------------------------------
 let closed = [];
-function copies() {
-  const now = drawnGroup();
-  data.groups.forEach((name, group) => {
-    if (group === now || (shown.group !== null)) return;
-    plots.forEach((plot) => {
-      if (!plot.spec.quantities.length) return;
-      const kept = plot.word();
+// uPlot paints in a microtask, and paper waits for all of them: each plot is copied after it was painted.
+async function copies() {
+  const now = drawnGroup(), others = [...data.groups.keys()].filter((group) => shown.group === null && group !== now);
+  const after = new Map();
+  const add = (node, copy) => { (after.get(node) ?? node).after(copy); after.set(node, copy); };
+  for (const plot of plots.filter((one) => one.spec.quantities.length)) {
+    const kept = plot.word();
+    for (const group of others) {
       plot.reset(group);
-      if (plot.chart) {
-        const canvas = plot.chart.ctx.canvas, copy = make("canvas", { width: canvas.width, height: canvas.height });
-        copy.getContext("2d").drawImage(canvas, 0, 0);
-        const figure = make("figure", { class: "print-copy" }, make("figcaption", { class: "which small" }, plot.caption()), copy, plot.legend.cloneNode(true));
-        plot.host.closest("figure").after(figure);
-      }
-      plot.reset(now);
-      plot.readState(kept);
-    });
-    const host = make("div", { class: "heat" }), parts = heat.parts;
+      if (!plot.chart) continue;
+      await null;
+      const canvas = plot.chart.ctx.canvas, copy = make("canvas", { width: canvas.width, height: canvas.height });
+      copy.getContext("2d").drawImage(canvas, 0, 0);
+      const legend = plot.legend.cloneNode(true);
+      legend.removeAttribute("id");
+      add(plot.host.closest("figure"), make("figure", { class: "print-copy" }, make("figcaption", { class: "which small" }, plot.caption()), copy, legend));
+    }
+    plot.reset(now);
+    plot.readState(kept);
+  }
+  const parts = heat.parts;
+  for (const group of others) {
+    const host = make("div", { class: "heat" });
     heat.draw(host, group);
-    heat.parts = parts;
-    heat.host.after(make("div", { class: "print-copy" }, make("p", { class: "which small" }, groupText(group)), host));
-  });
+    add(heat.host, make("div", { class: "print-copy" }, make("p", { class: "which small" }, groupText(group)), host));
+  }
+  heat.parts = parts;
 }
 addEventListener("beforeprint", () => {
   printing = true;

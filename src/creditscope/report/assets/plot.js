@@ -202,7 +202,7 @@ class Plot {
   draw() {
     if (!this.spec.quantities.length) return;
     this.zoom(false);
-    this.which.textContent = groupText(this.group) + (shown.group === null && data.groups.length > 1 ? " (choose another above)" : "");
+    this.which.replaceChildren(groupText(this.group), ...(shown.group === null && data.groups.length > 1 ? [make("span", { class: "screen" }, " (choose another above)")] : []));
     if (this.chart) { this.chart.destroy(); this.chart = null; }
     this.host.replaceChildren();
     const { xs, list, dropped } = this.collect();
