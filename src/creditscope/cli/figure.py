@@ -20,6 +20,10 @@ def figure(
     where: Where = None,
     methods: Methods = None,
     width: Annotated[str, typer.Option(help="one or two text columns.")] = "two",
+    height: Annotated[
+        float | None,
+        typer.Option(metavar="INCHES", help="Of the whole figure; one column is at most 4.5 unless asked."),
+    ] = None,
     index: Annotated[
         str, typer.Option(help="hero only: cosines in the published index, or acts: where the credit acts.")
     ] = "published",
@@ -35,8 +39,8 @@ def figure(
 
     from creditscope.figures import check_request, write_figure
 
-    request = check_request(name, out, width, index)
-    drawn = write_figure(name, read_logs(logs, where, methods).logs, out, request.width, request.index)
+    request = check_request(name, out, width, index, height)
+    drawn = write_figure(name, read_logs(logs, where, methods).logs, out, request.width, request.index, request.height)
     for line in drawn.warnings:
         typer.echo(line, err=True)
     if format_ is TextOrJson.json:
