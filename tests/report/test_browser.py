@@ -492,7 +492,8 @@ def test_every_experiment_is_on_paper_under_its_name(visit, two):
         assert [name[:13] for name in names] == ["Experiment A:", "Experiment B:"]
         painted = tab.evaluate(
             """id => { const canvas = document.querySelector(`figure:has(#${id}) + .print-copy canvas`);
-              return [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].filter(Boolean).length; }""",
+              const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+              return [...pixels].filter(Boolean).length; }""",
             plot,
         )
         assert painted > 1000

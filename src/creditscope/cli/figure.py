@@ -13,7 +13,9 @@ FIGURES = ("hero", "penalty-rescue", "penalty-sweep", "snapshot", "survival")
 def figure(
     name: Annotated[
         str,
-        typer.Argument(help="hero, penalty-rescue, penalty-sweep, snapshot or survival.", autocompletion=lambda: list(FIGURES)),
+        typer.Argument(
+            help="hero, penalty-rescue, penalty-sweep, snapshot or survival.", autocompletion=lambda: list(FIGURES)
+        ),
     ],
     logs: Logs,
     out: Annotated[Path, typer.Option(help="The picture: .pdf, .png or .svg; its data go beside it as .csv.")],

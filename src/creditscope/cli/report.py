@@ -60,7 +60,8 @@ def report(
     check_out(out)
     chosen, assumed = protocol_of(protocol.value, set_, check, advisory_check), parse_numbers(assume, "--assume")
     words = ["creditscope", "report", *map(str, logs), "--out", str(out), "--protocol", protocol.value]
-    single = {"--title": title, "--methods": methods, "--baseline": baseline, "--plan": plan and str(plan)}
+    declaration = None if plan is None else str(plan)
+    single = {"--title": title, "--methods": methods, "--baseline": baseline, "--plan": declaration}
     words += [word for option, text in single.items() if text is not None for word in (option, text)]
     repeated = {
         "--where": where,

@@ -86,10 +86,11 @@ def _zoo(
     how: tuple[bool, bool],
     which: tuple[bool, str | None, str | None],
 ) -> None:
-    from creditscope.cli.display import TrainDisplay, fit
+    from creditscope.cli.display import fit, say_verdicts
+    from creditscope.cli.progress import TrainDisplay
     from creditscope.figures import write_figure
     from creditscope.protocol.audit import audit
-    from creditscope.protocol.present import render, sections
+    from creditscope.protocol.present import sections
     from creditscope.studies.zoo import plan_table, plan_zoo, train_zoo, training_seconds
 
     resume, dry_run = how
@@ -108,12 +109,15 @@ def _zoo(
         return
     with TrainDisplay() as display:
         logs = train_zoo(planned, out, device, resume, display)
-    typer.echo(render(sections(audit(logs), timeline=False, decisions=False)[:1], "table", None))
+    judged = audit(logs)
+    say_verdicts(judged, sections(judged, timeline=False)[:1])
     for suffix in (".pdf", ".png"):
         drawn = write_figure("survival", logs, out / f"survival{suffix}")
     for line in drawn.warnings:
         typer.echo(line, err=True)
-    typer.echo(f"\nwrote {out / 'survival.pdf'}, .png and .csv")
+    typer.echo("")
+    for suffix in (".pdf", ".png", ".csv"):
+        typer.echo(f"wrote {out / f'survival{suffix}'}")
     typer.echo(f"why, check by check: creditscope audit {out}/*/runs")
 
 

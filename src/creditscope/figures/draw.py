@@ -23,8 +23,7 @@ def dress(axes: Axes, panel: Panel) -> None:
         axes: The panel's axes.
         panel: Its text.
     """
-    figure = axes.get_figure(root=True)
-    tall = axes.get_position().height * figure.get_size_inches()[1]  # type: ignore[union-attr]
+    tall = inches_high(axes)
     axes.set_xlabel(pretty(panel.x_label))
     axes.set_ylabel(wrap(panel.y_label, tall + 0.15, LABEL), linespacing=1.0)
     axes.grid(True, which="major")
@@ -45,7 +44,7 @@ def decades(axes: Axes, points: Sequence[Point], minor_grid: bool = False) -> No
     high = math.ceil(math.log10(max(values)) + 0.25)
     axes.set_yscale("log")
     axes.set_ylim(10.0**low, 10.0**high)
-    tall = axes.get_position().height * axes.get_figure(root=True).get_size_inches()[1]  # type: ignore[union-attr]
+    tall = inches_high(axes)
     axes.yaxis.set_major_locator(LogLocator(base=10, numticks=max(2, min(7, int(tall / 0.2)))))
     # Over many decades the ticks between them would run together: only whole decades are left.
     between = tuple(float(n) for n in range(2, 10)) if high - low <= 6 else (1.0,)
@@ -55,9 +54,22 @@ def decades(axes: Axes, points: Sequence[Point], minor_grid: bool = False) -> No
         axes.grid(True, which="minor", axis="y", linewidth=0.25, alpha=0.7)
 
 
-def linear_ticks() -> MaxNLocator:
-    """Round numbers along a linear axis."""
-    return MaxNLocator(6, steps=[1, 2, 5, 10])
+def inches_high(axes: Axes) -> float:
+    """Height of a panel in inches.
+
+    Args:
+        axes: The panel's axes.
+    """
+    return float(axes.get_position().height * axes.get_figure(root=True).get_size_inches()[1])  # type: ignore[union-attr]
+
+
+def linear_ticks(inches: float = 1.75) -> MaxNLocator:
+    """Round numbers along a linear axis, fewer along a short one.
+
+    Args:
+        inches: Its length.
+    """
+    return MaxNLocator(max(2, min(6, int(inches / 0.2))), steps=[1, 2, 5, 10])
 
 
 def epochs(axes: Axes, points: Sequence[Point]) -> None:
@@ -229,8 +241,7 @@ def label_ends(axes: Axes, points: Sequence[Point], styles: Mapping[str, LineSty
     for point in points:
         if isinstance(point.x, float) and point.y is not None and not point.branch:
             ends[point.series] = max(ends.get(point.series, (-math.inf, 0.0)), (point.x, point.y))
-    inches = axes.get_position().height * axes.get_figure(root=True).get_size_inches()[1]  # type: ignore[union-attr]
-    step = _END_STEP / inches
+    step = _END_STEP / inches_high(axes)
 
     def level(y: float) -> float:
         return float(axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[0], y)))[1])

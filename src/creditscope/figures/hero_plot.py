@@ -14,6 +14,7 @@ from creditscope.figures.draw import (
     dress,
     end_room,
     handle,
+    inches_high,
     label_ends,
     linear_ticks,
     reference_lines,
@@ -124,12 +125,12 @@ def _paint_pair(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
     left, right = min(least, min(x) - 0.06), max(_GAMMA_RANGE[1], max(x) + 0.06)
     top = min(1.03, max(max(y) * 1.2, 2.5 * (chance or 0.0), 0.05))
     axes.set_xlim(left, right)
-    tall = axes.get_position().height * axes.get_figure(root=True).get_size_inches()[1]  # type: ignore[union-attr]
+    tall = inches_high(axes)
     # The quadrants below chance hold a line of text, so that a low panel begins below 0.
     share = 0.14 / tall
     axes.set_ylim(0 if chance is None else min(0.0, (chance - share * top) / (1 - share)), top)
     axes.xaxis.set_major_locator(linear_ticks() if wide > 1.2 else MaxNLocator(3, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_locator(linear_ticks())
+    axes.yaxis.set_major_locator(linear_ticks(tall))
     axes.axvline(0, color=GREY, linewidth=0.7, zorder=1.5)
     if chance is not None:
         axes.axhline(chance, color=GREY, linewidth=0.7, zorder=1.5)
@@ -203,6 +204,8 @@ def _paint_cosines(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> No
     _states(axes, points)
     values = [v for p in points for v in (p.y, p.low, p.high) if v is not None]
     axes.set_ylim(min(-0.15, min(values) - 0.08), max(1.1, max(values) + 0.08))
+    tall = inches_high(axes)
+    axes.yaxis.set_major_locator(linear_ticks(tall))
 
 
 def _paint_references(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:

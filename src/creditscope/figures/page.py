@@ -152,21 +152,58 @@ def add_body(
         body: How they are laid out.
     """
     slots = [slot(panel) for panel in panels if not panel.empty]
-    rows = [_Row(page, slots[start : start + body.columns]) for start in range(0, len(slots), body.columns)]
+    rows = [slots[start : start + body.columns] for start in range(0, len(slots), body.columns)]
     said = [*notes, *closed(panels)]
-    text = wrap(" ".join(said), page.width - 2 * MARGIN - 0.02, SMALL) if said else ""
-    small_print = _lines(text) * SMALL * LINE + 0.06 if text else 0.0
-    fixed = sum(height for height, _ in page.blocks) + 2 * MARGIN + sum(row.fixed for row in rows) + small_print
+    free = body.total if body.total is not None else body.most
     height = body.height
-    if body.total is not None:
-        height = (body.total - fixed) / len(rows)
-    elif body.most is not None:
-        height = min(height, (body.most - fixed) / len(rows))
-    height = max(height, LEAST_AXES)
+    if free is not None:
+        share = (free - fixed_height(page, rows, said)) / len(rows)
+        height = share if body.total is not None else min(height, share)
     for row in rows:
-        page.add(row.fixed + height, partial(row.paint, height))
-    if text:
-        page.add(small_print, lambda box: box.text(0.0, 0.02, text, SMALL, color="#444444"))
+        add_row(page, row, max(height, LEAST_AXES))
+    add_notes(page, said)
+
+
+def fixed_height(page: Page, rows: Sequence[Sequence[Slot]], notes: Sequence[str]) -> float:
+    """Inches of a figure that are not axes: what stands on the page already, titles, captions and small print.
+
+    Args:
+        page: The page.
+        rows: The panels that are to come.
+        notes: The sentences that are to come.
+    """
+    small_print = _lines(_small_print(page, notes)) * SMALL * LINE + 0.06 if notes else 0.0
+    there = sum(height for height, _ in page.blocks) + 2 * MARGIN
+    return there + sum(_Row(page, row).fixed for row in rows) + small_print
+
+
+def add_row(page: Page, slots: Sequence[Slot], height: float) -> None:
+    """Append panels side by side.
+
+    Args:
+        page: The page.
+        slots: The panels.
+        height: Of their axes, in inches.
+    """
+    row = _Row(page, slots)
+    page.add(row.fixed + height, partial(row.paint, height))
+
+
+def add_notes(page: Page, notes: Sequence[str]) -> None:
+    """Append the small print.
+
+    Args:
+        page: The page.
+        notes: Sentences; they run on.
+    """
+    if not notes:
+        return
+    text = _small_print(page, notes)
+    page.add(_lines(text) * SMALL * LINE + 0.06, lambda box: box.text(0.0, 0.02, text, SMALL, color="#444444"))
+
+
+def _small_print(page: Page, notes: Sequence[str]) -> str:
+    return wrap(" ".join(notes), page.width - 2 * MARGIN - 0.02, SMALL)
 
 
 def closed(panels: Sequence[Panel]) -> list[str]:

@@ -15,6 +15,7 @@ from creditscope.figures.draw import (
     dress,
     epochs,
     handle,
+    inches_high,
     linear_ticks,
     reference_lines,
     trace,
@@ -115,7 +116,7 @@ def _paint_streams(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> No
     right = axes.twinx()
     floor = table.of(RIGHT, kind="line")
     decades(right, [*references, *floor])
-    tall = axes.get_position().height * axes.get_figure(root=True).get_size_inches()[1]  # type: ignore[union-attr]
+    tall = inches_high(axes)
     right.set_ylabel(wrap("median ‖g_L‖ per sample (dotted)", tall + 0.15, LABEL), linespacing=1.0)
     draw_lines(right, references, chosen, dotted=True)
     seen = [*trace(axes, streams), *trace(right, references)]
@@ -151,7 +152,7 @@ def _paint_pairs(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None
     names = list(dict.fromkeys(str(bar.x) for bar in bars if bar.y is not None))
     reach, cut = _cut(bars)
     # Above the highest bar its number needs room, whatever the panel's height.
-    tall = axes.get_position().height * axes.get_figure(root=True).get_size_inches()[1]  # type: ignore[union-attr]
+    tall = inches_high(axes)
     ceiling = max(0.1, reach * tall / max(tall - 0.45, 0.4 * tall))
     for bar in bars:
         if bar.y is not None:

@@ -114,7 +114,7 @@ def letter(index: int) -> str:
 
 
 def _experiment(spec: RunSpec) -> str:
-    return digest(spec.model_dump(mode="json", exclude=OF_THE_METHOD | _OF_THE_RUN))
+    return digest(spec.model_dump(mode="json", exclude={*OF_THE_METHOD, *_OF_THE_RUN}))
 
 
 def _describe(spec: RunSpec) -> str:
