@@ -7,7 +7,7 @@ DEMO ?= demo
 
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test test-peers test-all check audit-deps fuzz bench docs clean
+.PHONY: help demo test test-peers test-oldest test-all check audit-deps fuzz bench docs clean
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
@@ -53,6 +53,17 @@ audit-deps: .venv/dev  ## known vulnerabilities of the pinned packages (asks a s
 	$(INSTALL) pip-audit
 	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
+.venv-oldest/done: pyproject.toml tools/oldest.py constraints.txt
+	$(PYTHON) -m venv .venv-oldest
+	$(PYTHON) tools/oldest.py > .venv-oldest/requirements.txt
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --requirement .venv-oldest/requirements.txt \
+		"$$(grep '^torch==' constraints.txt)" 'pytest>=8' 'hypothesis>=6.110'
+	touch $@
+
+test-oldest: .venv-oldest/done  ## records, protocol and report tests on the oldest versions that pyproject.toml allows (not torch's)
+	PYTHONPATH=src OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest tests/records tests/protocol tests/report \
+		-m "not slow and not browser and not peers"
+
 fuzz: .venv/all  ## search every loader for inputs that break it, FUZZ_SECONDS=60 each
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
@@ -68,4 +79,4 @@ docs: .venv/docs  ## build the documentation; warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 clean:  ## remove what the other targets made
-	rm -rf .venv demo docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-oldest demo docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,9 +6,11 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from cases.sweeps import contents, ends
 
+Logs = dict[str, list[Any]]
 REPORT = "CREDITSCOPE_FAULT_REPORT"
 """Name of the file to which each injected fault adds a line; unset: nothing is written."""
 
@@ -59,10 +61,22 @@ def record(fault: str, disturbed: Path, undisturbed: Path, since: float) -> None
         undisturbed: The same sweep, left in peace.
         since: When the fault was injected, on the monotonic clock.
     """
+    record_equal(fault, contents(undisturbed), since, contents(disturbed))
+    assert {name: ["finished"] for name in ends(undisturbed)} == ends(disturbed)
+
+
+def record_equal(fault: str, wanted: Logs, since: float, found: Logs) -> None:
+    """Require that logs are those of an undisturbed training, and write it down.
+
+    Args:
+        fault: What was done.
+        wanted: The logs of an undisturbed training, by name, as ``contents`` gives them.
+        since: When the fault was injected, on the monotonic clock.
+        found: The logs of the one that met it.
+    """
     seconds = time.monotonic() - since
-    wanted, found = contents(undisturbed), contents(disturbed)
-    finished = ends(disturbed)
-    runs_lost = [name for name in wanted if finished.get(name) != ["finished"]]
+    ended = {name: [row["status"] for row in rows if row["kind"] == "end"] for name, rows in found.items()}
+    runs_lost = [name for name in wanted if len(ended.get(name, [])) != 1]
     rows_lost = sum(row not in found.get(name, []) for name, rows in wanted.items() for row in rows)
     if os.environ.get(REPORT):
         line = {"fault": fault, "runs": len(wanted), "rows": sum(map(len, wanted.values()))}

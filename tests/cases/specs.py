@@ -110,10 +110,12 @@ def rows_of(model: type[BaseModel], numbers: st.SearchStrategy[float] = finite) 
     for name, field in model.model_fields.items():
         if name in ("kind", "schema_version"):
             continue
-        if any(isinstance(m, annotated_types.Le) for m in field.metadata):
+        most = next((m.le for m in field.metadata if isinstance(m, annotated_types.Le)), None)
+        if most == 1:
             fields[name] = st.none() | st.floats(0, 1)
-        elif any(isinstance(m, annotated_types.Gt) for m in field.metadata):
-            fields[name] = st.integers(1, 2**31)
+        elif most is not None:
+            known = st.integers(1, min(most, 2**31))
+            fields[name] = known if field.is_required() else st.none() | known
         else:
             fields[name] = annotation_strategy(field.annotation, numbers)
     return st.builds(model, **fields)
@@ -146,7 +148,8 @@ def foreign_specs() -> st.SearchStrategy[RunSpec]:
         penalty=st.none() | st.floats(0, 10),
         train_last=st.none() | st.just("all") | st.integers(0, 3),
         seed=st.none() | small,
-        data=st.none() | st.builds(DataSpec, name=words, shape=st.none() | st.lists(st.integers(1, 9)).map(tuple)),
+        data=st.none()
+        | st.builds(DataSpec, name=words, shape=st.none() | st.lists(st.integers(1, 9), max_size=5).map(tuple)),
     )
 
 

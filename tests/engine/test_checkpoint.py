@@ -43,7 +43,7 @@ def test_saved_and_restored_a_fleet_goes_on_bitwise(made, tmp_path):
     FleetState(made, 2).save(tmp_path)
     assert files(tmp_path) == sorted(f"{run.run_id}.safetensors" for run in RUNS)
     fresh = fleets.fleet(RUNS)
-    assert restore(fresh, tmp_path) == 2
+    assert restore(fresh, tmp_path).epoch == 2
     assert same(state_of(fresh), state_of(made))
     for one in (fresh, made):
         one.train_epoch(3)
@@ -87,7 +87,7 @@ def test_the_saved_feedback_counts_not_a_redrawn_one(made, tmp_path):
 def test_nothing_saved_is_epoch_0(tmp_path):
     fresh = fleets.fleet(RUNS)
     before = state_of(fresh)
-    assert restore(fresh, tmp_path) == 0
+    assert restore(fresh, tmp_path).epoch == 0
     assert same(state_of(fresh), before)
 
 
@@ -110,10 +110,10 @@ def test_a_crash_between_two_replacements_leaves_the_older_epoch(made, tmp_path,
         FleetState(made, 3).save(tmp_path)
     monkeypatch.undo()
     fresh = fleets.fleet(RUNS)
-    assert restore(fresh, tmp_path) == 2
+    assert restore(fresh, tmp_path).epoch == 2
     assert same(state_of(fresh), older)
     assert files(tmp_path) == sorted(f"{run.run_id}.safetensors" for run in RUNS)
-    assert restore(fresh, tmp_path) == 2
+    assert restore(fresh, tmp_path).epoch == 2
 
 
 def test_a_crash_while_tidying_up_leaves_the_newer_epoch(made, tmp_path):
@@ -122,7 +122,7 @@ def test_a_crash_while_tidying_up_leaves_the_newer_epoch(made, tmp_path):
     made.train_epoch(3)
     FleetState(made, 3).save(tmp_path)
     (tmp_path / f"{made.specs[1].run_id}.safetensors.previous").write_bytes(kept)
-    assert restore(fleets.fleet(RUNS), tmp_path) == 3
+    assert restore(fleets.fleet(RUNS), tmp_path).epoch == 3
     assert files(tmp_path) == sorted(f"{run.run_id}.safetensors" for run in RUNS)
 
 
@@ -135,7 +135,7 @@ def test_a_full_disk_keeps_what_was_saved(made, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "write_atomic", full)
     with pytest.raises(CannotWrite):
         FleetState(made, 3).save(tmp_path)
-    assert restore(fleets.fleet(RUNS), tmp_path) == 2
+    assert restore(fleets.fleet(RUNS), tmp_path).epoch == 2
 
 
 def test_a_file_that_cannot_be_replaced_is_one_line(made, tmp_path):
@@ -243,7 +243,7 @@ def test_until_the_last_epoch_the_older_file_is_kept(made, tmp_path):
     assert files(tmp_path) == sorted(path.name + kind for path in newest for kind in ("", ".previous"))
     newest[1].unlink()  # as when its damage was found
     fresh = fleets.fleet(RUNS)
-    assert restore(fresh, tmp_path) == 2
+    assert restore(fresh, tmp_path).epoch == 2
     assert same(state_of(fresh), older)
     FleetState(made, fleets.EPOCHS).save(tmp_path)
     assert files(tmp_path) == sorted(path.name for path in newest)

@@ -56,7 +56,7 @@ def test_on_a_device_twenty_steps_are_those_of_the_cpu(tmp_path):
     for name, p in cpu.params.items():
         torch.testing.assert_close(cuda.params[name].cpu(), p, rtol=1e-3, atol=1e-4)
     resumed = Fleet(RUNS, images(), fleets.default_model, torch.device("cuda"))
-    assert restore(resumed, tmp_path) == 2
+    assert restore(resumed, tmp_path).epoch == 2
     for epoch in (3, 4):
         resumed.train_epoch(epoch)
     for name, p in cuda.params.items():

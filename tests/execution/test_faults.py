@@ -61,7 +61,9 @@ def resume(spec, folder, fault, undisturbed, since):
     return done
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+)
 def test_a_sweep_that_is_stopped_goes_on(spec, undisturbed, tmp_path, number):
     process = start(spec, *HERE, "--out", tmp_path)
     wait_for(lambda: list(tmp_path.glob("*.jsonl")))
@@ -159,8 +161,7 @@ def test_a_torn_line(spec, undisturbed, begun):
     path.write_bytes(path.read_bytes()[:-20])
     assert RunLog.read(path).end is None
     since = time.monotonic()
-    done = resume(spec, begun, "torn last line", undisturbed, since)
-    assert f"{path.name} lost rows that its checkpoint (epoch {EPOCHS}) counts on" in done.stderr
+    resume(spec, begun, "torn last line", undisturbed, since)
 
 
 def unfinished(folder, rows):

@@ -7,6 +7,7 @@ from cases import specs as records
 from cases.fleets import spec as small
 from cases.specs import spec
 
+from creditscope.engine.checkpoint import checkpoint_path, encode_checkpoint
 from creditscope.engine.memory import fleet_bytes
 from creditscope.errors import BadFile, CannotWrite
 from creditscope.execution.folder import existing_logs
@@ -29,6 +30,8 @@ def begin(folder, *runs, company=None, end=None):
         writer.create(HeaderRow(spec=run, fleet=company))
         writer.append(records.epoch(0))
         if end:
+            saved = {"epoch": "3", "spec": run.model_dump_json()}
+            checkpoint_path(folder, run.run_id).write_bytes(encode_checkpoint({}, saved))
             writer.append(EndRow(status=end, epoch=3))
 
 
@@ -262,7 +265,7 @@ def test_a_plan_without_end_is_not_read(tmp_path, monkeypatch):
         survey(tmp_path, [A, B], resume=True)
     path.unlink()
     path.mkdir()
-    with pytest.raises(BadFile, match="cannot be read"):
+    with pytest.raises(BadFile, match="not a regular file"):
         survey(tmp_path, [A, B], resume=True)
 
 

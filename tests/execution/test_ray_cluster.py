@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 
@@ -15,6 +17,8 @@ from cases.faults import descendants, fleet_workers, hear_ctrl_c, record, wait_f
 from cases.sweeps import contents, ends, environment, sweep_command, sweep_here, write_tiny
 
 from creditscope.errors import BadInput
+from creditscope.execution import remote
+from creditscope.execution.folder import hold
 from creditscope.execution.ray_cluster import RayFleets, RaySettings
 from creditscope.execution.remote import RemoteContext
 
@@ -132,6 +136,7 @@ def test_a_node_cut_off_by_its_network_is_done_without(spec, undisturbed, tmp_pa
 
 SAVE_OFTEN = """
 import sys
+import tempfile
 if any("default_worker.py" in word for word in sys.orig_argv):
     import creditscope.engine.loop
     creditscope.engine.loop.CHECKPOINT_SECONDS = 0.1
@@ -208,7 +213,10 @@ def test_a_cluster_that_is_not_there_is_one_line(spec, tmp_path):
 
 
 def test_a_cluster_without_what_is_asked_for_is_one_line(spec, tmp_path):
-    for words, message in ((("--cpus", 999), "--cpus 999: this Ray cluster has"), (("--device", "cuda"), "no GPU")):
+    for words, message in (
+        (("--cpus", 999), "--cpus 999: no machine of this Ray cluster has more than"),
+        (("--device", "cuda"), "no GPU"),
+    ):
         done = sweep_here(spec, *ON_RAY, *words, "--out", tmp_path, code=2)
         assert message in done.stderr.splitlines()[-1]
 
@@ -222,3 +230,45 @@ def test_without_ray_the_install_line_is_given(monkeypatch):
 def test_a_rule_that_is_a_python_object_stays_here():
     with pytest.raises(BadInput, match="rules=: no other machine can be given a Python object"):
         RayFleets(RaySettings(), RemoteContext({}, rules=(object(),))).__enter__()
+
+
+def test_a_fleet_that_no_machine_can_hold_is_one_line(spec, tmp_path, cluster):
+    """Two machines of two cores hold four fleets of one core, and none of three."""
+    for _ in range(2):
+        cluster.add_node(num_cpus=2, **SMALL)
+    for words, most in ((("--cpus", 3), "2"), (("--gpus", 1), "0")):
+        done = sweep_here(spec, *ON_RAY, *words, "--address", cluster.address, "--out", tmp_path, code=2)
+        assert f"no machine of this Ray cluster has more than {most}; ask for fewer" in done.stderr.splitlines()[-1]
+
+
+def test_an_address_that_never_answers_is_one_line(spec, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = sweep_here(spec, *ON_RAY, "--address", address, "--out", tmp_path, code=2)
+    assert f"--address {address}: what listens there does not answer as Ray" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_control_store_died_is_one_line(tmp_path):
+    long = write_tiny(tmp_path, 3000)
+    driver = start(long, *ON_RAY, "--out", tmp_path / "runs")
+    wait_for(lambda: fleet_workers(driver.pid))
+    (store,) = [pid for pid, command in descendants(driver.pid).items() if "gcs_server" in command.split(" ")[0]]
+    os.kill(store, signal.SIGKILL)
+    _, error = driver.communicate(timeout=120)
+    assert driver.returncode == 2, error
+    assert "does not answer any more; what ended is kept, go on with --resume" in error.splitlines()[-1]
+
+
+def test_what_an_ended_worker_left_on_its_machine_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, alive, young, other = (tmp_path / f"creditscope-fleet-{n}" for n in ("dead", "alive", "young", "x"))
+    other = tmp_path / "creditscope-other"
+    for folder in (dead, alive, young, other):
+        folder.mkdir()
+        (folder / "half.safetensors").write_bytes(b"x")
+    with hold(alive):
+        for folder in (dead, alive):
+            os.utime(folder, (0, 0))
+        remote._clear_dead()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in (alive, young, other))

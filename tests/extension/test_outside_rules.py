@@ -151,7 +151,7 @@ def test_stopped_and_resumed_is_bitwise_undisturbed(model, tmp_path):
     half, _ = fleets.trained(runs, epochs=1, data=data, rules=RULES)
     FleetState(half, 1).save(tmp_path)
     resumed = fleets.fleet(runs, data, rules=RULES)
-    assert restore(resumed, tmp_path) == 1
+    assert restore(resumed, tmp_path).epoch == 1
     resumed.train_epoch(2)
     for run in range(len(runs)):
         same(
@@ -282,7 +282,7 @@ def test_on_a_gpu_as_on_a_cpu(company, tmp_path):
     half.train_epoch(2)
     FleetState(half, 2).save(tmp_path)
     resumed = made()
-    assert restore(resumed, tmp_path) == 2
+    assert restore(resumed, tmp_path).epoch == 2
     resumed.train_epoch(3)
     resumed.train_epoch(4)
     for run in range(len(runs)):

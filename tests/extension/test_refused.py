@@ -141,7 +141,7 @@ def test_whole_and_boolean_state_is_saved(tmp_path):
     assert int(made.state_of(0)["count"]) == 3 + made.steps_per_epoch
     FleetState(made, 1).save(tmp_path)
     fresh = fleets.fleet(made.specs, rules=[rule])
-    assert restore(fresh, tmp_path) == 1
+    assert restore(fresh, tmp_path).epoch == 1
     assert all(torch.equal(t, made.state_of(0)[name]) for name, t in fresh.state_of(0).items())
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from creditscope.errors import BadFile
-from creditscope.lint import Finding, LintReport, Skipped, lint_files, lint_source
+from creditscope.lint import PITFALLS, Finding, LintReport, Skipped, lint_files, lint_source
 from creditscope.lint.source import MAX_BYTES
 
 WRONG = "n = t.norm(-1)\n"
@@ -141,3 +141,18 @@ def test_names_that_refer_to_themselves_end():
     source = "import torch\nn = n * n\ncos = cos\na = b\nb = a\nx = torch.where(n == 0, 1.0, a / (n * b))\n"
     source += "if n == 0:\n    cos = 1.0\n" + "v = " + "*".join(["v"] * 500) + "\nw = v / (v * v + 1e-8)\n"
     assert isinstance(lint_source(source), list)
+
+
+def test_a_seed_in_another_file_of_the_folder_counts(tmp_path):
+    (tmp_path / "nets").mkdir()
+    layer = tmp_path / "nets" / "layer.py"
+    layer.write_text(PITFALLS["CS009"].wrong)
+    assert [finding.code for finding in lint_files([tmp_path]).findings] == ["CS009"]
+    main = tmp_path / "main.py"
+    main.write_text("import torch\ng = torch.Generator()\ng.manual_seed(1)\n# torch.manual_seed(0)\n")
+    assert [finding.code for finding in lint_files([tmp_path]).findings] == ["CS009"], (
+        "a generator of its own, a comment"
+    )
+    main.write_text("import torch\n\nif True:\n    torch.manual_seed(0)\n")
+    assert lint_files([tmp_path]).findings == ()
+    assert lint_files([layer]).findings != (), "only that folder was named"

@@ -200,7 +200,7 @@ def test_statistics_are_resumed_and_rewound(tmp_path):
     FleetState(made, 1).save(tmp_path)
     again = fleets.fleet(runs, pictures())
     start = {name: b.clone() for name, b in again.buffers.items()}
-    assert restore(again, tmp_path) == 1
+    assert restore(again, tmp_path).epoch == 1
     for one in (made, again):
         one.train_epoch(2)
     assert all(torch.equal(made.buffers[name], again.buffers[name]) for name in start)

@@ -116,7 +116,7 @@ def test_a_missing_file(path):
 
 
 def test_a_folder(tmp_path):
-    wanted = "cannot be read (Is a directory); check the path and its permissions"
+    wanted = "not a regular file; give log files or folders"
     assert refused(tmp_path).endswith(wanted)
 
 
@@ -280,7 +280,7 @@ def test_a_failed_atomic_write_leaves_the_old_file_and_no_scraps(path, monkeypat
     with pytest.raises(CannotWrite) as caught:
         write_atomic(path, b"new")
     assert caught.value.with_flags == (
-        f"cannot write {path.name}: No space left on device; free space or choose another --out, then pass --resume "
+        f"cannot write {path.name}: No space left on device; free space or choose another --out "
         "(what was written before is kept)"
     )
     assert path.read_bytes() == b"old"

@@ -18,7 +18,7 @@ def test_the_committed_schema_is_up_to_date():
 def test_running_the_module_writes_the_file(tmp_path, monkeypatch):
     written = {}
     monkeypatch.setattr(
-        "creditscope.records.log.write_atomic", lambda path, data: written.update({path.name: data.decode()})
+        "creditscope.records.files.write_atomic", lambda path, data: written.update({path.name: data.decode()})
     )
     runpy.run_path(str(SCHEMA_FILE.with_name("schema.py")), run_name="__main__")
     assert written == {"schema.json": schema_text()}

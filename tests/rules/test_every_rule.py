@@ -57,7 +57,7 @@ def test_stopped_and_resumed_is_bitwise_undisturbed(company, tmp_path):
     half, _ = fleets.trained(runs, epochs=2)
     FleetState(half, 2).save(tmp_path)
     resumed = fleets.fleet(runs)
-    assert restore(resumed, tmp_path) == 2
+    assert restore(resumed, tmp_path).epoch == 2
     for epoch in range(3, fleets.EPOCHS + 1):
         resumed.train_epoch(epoch)
     for run in range(len(runs)):

@@ -15,7 +15,7 @@ import creditscope as cs
 from creditscope.scope import backward_credit, rule_credit
 from creditscope.scope.inputs import Table, inputs_of, logits_of, with_logits
 
-FAST = {"redraws": 19, "directions": 2}
+FAST = {"redraws": 19, "directions": 2, "probes": "full"}
 
 
 class Named(nn.Module):

@@ -53,7 +53,7 @@ def batch_level(z, y):
         ),
         (lambda z, y: 1.0, Y, "wanted a tensor from loss_fn, got float; return the loss itself"),
         (lambda z: z, Y, r"loss_fn failed on outputs \(6, 4\) and targets \(6,\) torch.int64: TypeError"),
-        (None, torch.zeros(6, 4), "are no class labels; pass loss_fn="),
+        (None, torch.zeros(6, 4), "are no class labels of outputs"),
     ],
 )
 def test_a_loss_that_cannot_be_used_is_refused_in_one_line(loss, y, says):

@@ -1,10 +1,15 @@
 """The model as it was found, whatever happens inside."""
 
+import random
+from contextlib import nullcontext
+
+import numpy as np
 import pytest
 import torch
 from scope.nets import Net, same, samples, state_of_model, train
 from torch import nn
 
+import creditscope as cs
 from creditscope.errors import BadInput
 from creditscope.scope.restore import device_of, plain_model, restoring, spared_gradients
 
@@ -78,3 +83,118 @@ def test_what_is_switched_off_while_a_model_is_measured_is_said():
         assert not torch.is_autocast_enabled("cpu")
     with restoring(model) as off:
         assert off == "nothing"
+
+
+class Meddler(nn.Module):
+    """A block that does something to itself whenever it runs."""
+
+    def __init__(self, deed):
+        super().__init__()
+        self.f, self.deed = nn.Linear(8, 8), deed
+        self.register_buffer("count", torch.zeros(3))
+        self.cache, self.list = torch.ones(4), [1]
+
+    def forward(self, h):
+        self.deed(self)
+        return h + torch.tanh(self.f(h))
+
+
+def replaced(block):
+    block.f.weight.data = block.f.weight.data * 1.0
+
+
+DEEDS = {
+    "clamps its weights": lambda b: b.f.weight.data.clamp_(-0.1, 0.1),
+    "writes without a gradient": lambda b: under_no_grad(b.f.weight.mul_, 0.5),
+    "puts other memory in": replaced,
+    "freezes its weights": lambda b: b.f.weight.requires_grad_(False),
+    "counts in a buffer": lambda b: b.count.add_(1),
+    "writes into an attribute": lambda b: b.cache.add_(1),
+    "grows a list": lambda b: b.list.append(2),
+    "sets a hook on itself": lambda b: b.register_forward_hook(lambda *_: None),
+    "draws": lambda b: torch.rand(3),
+    "draws with NumPy": lambda b: np.random.rand(3),
+    "draws with Python": lambda b: random.random(),
+    "seeds": lambda b: torch.manual_seed(7),
+}
+
+
+def under_no_grad(function, *args):
+    with torch.no_grad():
+        function(*args)
+
+
+def everything(model):
+    """All of a model and of the process that an audit could change, as comparable values."""
+    tensors = [t.clone() for t in (*model.parameters(), *model.buffers(), *(b.cache for b in model[1:3]))]
+    plain = [
+        [id(p) for p in model.parameters()],
+        [p.requires_grad for p in model.parameters()],
+        [p.data_ptr() for p in model.parameters()],
+        [len(m._forward_hooks) for m in model.modules()],
+        [list(b.list) for b in model[1:3]],
+        [sorted(vars(m)) for m in model.modules()],
+        random.getstate(),
+        np.random.get_state()[1].tolist(),
+    ]
+    return [*tensors, torch.get_rng_state()], plain
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_model_that_changes_itself_is_found_as_it_was(deed, failing):
+    torch.manual_seed(0)
+    calls = []
+
+    def act(block):
+        DEEDS[deed](block)
+        calls.append(1)
+        if failing and len(calls) > 9:
+            raise RuntimeError("boom\nand more")
+
+    model = nn.Sequential(nn.Linear(6, 8), Meddler(act), Meddler(act), nn.Linear(8, 4))
+    before = everything(model)
+    told = "the model failed while it was measured .RuntimeError: boom."
+    with pytest.raises(BadInput, match=told) if failing else nullcontext():
+        cs.audit_model(model, blocks=["1", "2"], loader=samples(), redraws=0, directions=1)
+    tensors, plain = everything(model)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, before[0], strict=True))
+    assert plain == before[1]
+
+
+def test_a_backward_that_takes_the_step_itself_is_undone():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(model, x, y):
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+
+    before = [p.clone() for p in model.parameters()]
+    audit = cs.audit_model(model, blocks=["1"], loader=samples(), backward=step, redraws=0, directions=1)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+    # Put back after each of the passes, so that all of them are of the same weights.
+    np.testing.assert_allclose(audit.logs[0].probes[0].gradient_cosine, 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: torch.jit.script(nn.Sequential(nn.Linear(6, 4))), "is a torch.jit module"),
+        (lambda: nn.Sequential(nn.Linear(6, 4, dtype=torch.complex64)), "wanted real parameters"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_untouched(make, says):
+    with pytest.raises(BadInput, match=says):
+        cs.audit_model(make(), loader=samples())
+
+
+def test_a_loader_and_a_backward_that_fail_are_told_in_one_line():
+    def loader():
+        yield samples(n=4)
+        raise OSError("disk")
+
+    with pytest.raises(BadInput, match=r"the loader failed \(OSError: disk\)"):
+        cs.audit_model(Net(), loader=loader())
+    with pytest.raises(BadInput, match=r"backward=... failed \(ZeroDivisionError: division by zero\)"):
+        cs.audit_model(Net(), loader=samples(), backward=lambda m, x, y: 1 / 0)

@@ -32,7 +32,14 @@ def test_the_last_step_is_after_minus_before_net_of_decay():
     assert last.update() is None
     last.keep(0.0)
     assert last.update() is not None
-    last.forget()
+    last.epoch()
+    # Three steps were taken: in the next epoch the second is the first that is kept.
+    for copied in (False, True, True):
+        assert last.due is copied
+        last.keep(0.0)
+    assert last.update() is not None
+    last.epoch()
+    last.keep(0.0)
     assert last.update() is None
 
 

@@ -88,14 +88,18 @@ def frozen(model):
         (
             nn.Sequential(Turned(), nn.Flatten(0, 1), nn.Linear(6, 4)),
             {"blocks": ["0"]},
-            "wanted states with samples on the first axis, state 1 of 2 samples has shape (1, 2, 6); choose other",
+            "wanted states with samples on axis 0, state 1 of 2 samples has shape (1, 2, 6); pass batch_axis",
         ),
         (Net(inputs=7), {}, "the model failed on inputs (48, 6) torch.float32: RuntimeError: "),
-        (Wraps(lambda z: {"scores": z}), {"blocks": ["net.blocks.0"]}, "from the model, got dict; wrap it in a module"),
+        (
+            Wraps(lambda z: {"scores": z}),
+            {"blocks": ["net.blocks.0"]},
+            "from the model, got dict for 2 samples; pass forward=",
+        ),
         (
             Wraps(lambda z: z[:, 0]),
             {"blocks": ["net.blocks.0"]},
-            "(samples, classes) from the model, got (2,); wrap it",
+            "are no class labels of outputs (2,); pass loss_fn=",
         ),
         (frozen(Net()), {}, "no gradient: the loss depends on no parameter that requires one; unfreeze what trains"),
         (Net(), {"backward": nothing}, "no gradient: the backward pass wrote no .grad of any block's parameter; pass"),

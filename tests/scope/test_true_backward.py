@@ -1,5 +1,8 @@
 """The true gradient through every way to bend a backward pass, against the same net written plainly."""
 
+import copy
+import threading
+
 import pytest
 import torch
 import torch.utils.checkpoint
@@ -7,10 +10,11 @@ from scope.nets import FeedbackNet, samples
 from torch import nn
 from torch.nn import functional
 
+import creditscope as cs
 from creditscope.blocks import Task, observe
 from creditscope.blocks.rule import Batch
 from creditscope.scope.losses import cross_entropy
-from creditscope.scope.true_backward import TrueBlocks, true_backward
+from creditscope.scope.true_backward import TrueBlocks
 
 
 class Bent(nn.Module):
@@ -82,24 +86,38 @@ def test_a_custom_function_is_inlined():
         torch.testing.assert_close(g[level], wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_everything_is_put_back_after_an_exception():
-    model = nn.Sequential(Bent("module hook"))
-    apply = torch.autograd.Function.__dict__["apply"]
-    hooks = dict(model[0].linear._backward_hooks)
-    inside = []
-    try:
-        with true_backward(model):
-            inside.append(len(model[0].linear._backward_hooks))
-            raise KeyError
-    except KeyError:
-        inside.append(len(model[0].linear._backward_hooks))
-    assert inside == [0, 1]
-    assert torch.autograd.Function.__dict__["apply"] is apply
-    assert dict(model[0].linear._backward_hooks) == hooks
-    x = torch.ones(2, requires_grad=True)
-    x.detach().sum()
-    (x * 2).register_hook(lambda g: g)
-    assert not x.detach().requires_grad
+def trained(steps, seed, model):
+    """Weights of a few steps with custom functions, hooks, detached tensors and dropout."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        x, y = torch.randn(16, 8, generator=generator).double(), torch.randint(4, (16,), generator=generator)
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def bent_model(seed):
+    torch.manual_seed(seed)
+    blocks = [Bent("new-style function"), Bent("tensor hook"), Bent("module hook"), Bent("detach")]
+    return nn.Sequential(*blocks, nn.Dropout(0.5), nn.Linear(8, 4).double())
+
+
+def test_a_training_in_another_thread_notices_nothing():
+    x, y = torch.randn(24, 8).double(), torch.randint(4, (24,))
+    audited, other = bent_model(0), bent_model(1)
+    torch.manual_seed(5)
+    alone = trained(300, 2, copy.deepcopy(other))
+    torch.manual_seed(5)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(trained(300, 2, other)))
+    started = 0
+    thread.start()
+    while thread.is_alive() or not started:
+        cs.audit_model(audited, loader=(x, y), blocks=["0", "1", "2", "3"], redraws=0, directions=1)
+        started += 1
+    assert all(torch.equal(a, b) for a, b in zip(alone, done[0], strict=True))
 
 
 def test_a_state_given_in_is_not_written_into():
@@ -147,9 +165,21 @@ def test_a_function_that_is_called_by_another_name_is_inlined_too(alias):
     assert not h.grad.any()
 
 
-def test_torchs_own_functions_keep_their_backward():
-    x = torch.randn(3, requires_grad=True)
-    with true_backward(nn.Linear(1, 1)):
-        y = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
-    y.sum().backward()
-    torch.testing.assert_close(x.grad, x.detach().cos())
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_torchs_own_functions_are_followed_too(reentrant):
+    class Recomputed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8, dtype=torch.float64)
+
+        def forward(self, h):
+            inner = torch.utils.checkpoint.checkpoint(self.linear, h, use_reentrant=reentrant)
+            return h + torch.tanh(inner)
+
+    blocks, head = nn.ModuleList(Recomputed() for _ in range(2)), nn.Linear(8, 4).double()
+    x, y = torch.randn(7, 8, dtype=torch.float64), torch.randint(4, (7,))
+    model = nn.Sequential(*blocks, head)
+    task = Task.of(TrueBlocks.of(model, ["0", "1"]), cross_entropy, x[:2])
+    seen = observe(task, {name: p.detach() for name, p in model.named_parameters()}, None, {}, Batch(x, y))
+    for g, wanted in zip(seen.references, plain_gradients(blocks, head, x.clone(), y), strict=True):
+        torch.testing.assert_close(g, wanted, rtol=1e-10, atol=1e-12)

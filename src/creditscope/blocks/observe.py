@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 
 from creditscope.blocks.partition import Params
 from creditscope.blocks.rule import CreditRule, RuleState
@@ -49,9 +48,11 @@ def observe(task: Task, params: Params, rule: CreditRule | None, state: RuleStat
         seen = task.forward(params, batch.x, taps=taps)
         return task.loss(seen.logits, batch.y), (seen.states, seen.branches, seen.logits)
 
-    loss, pullback, (states, branches, logits) = vjp(run, taps, has_aux=True)  # type: ignore[misc]
+    loss, pullback, (states, branches, logits) = task.blocks.vjp(run, taps, has_aux=True)
     gradients = pullback(torch.ones_like(loss))[0]
-    references = tuple(gradients[level] for level in range(task.blocks.depth + 1))
+    references = tuple(
+        torch.zeros_like(taps[level]) if gradients[level] is None else gradients[level] for level in sorted(taps)
+    )
     error = task.error(logits, batch.y)
     if rule is None or rule.family != "signal":
         delivered = None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vjp
 from torch.utils.hooks import RemovableHandle
 
 from creditscope.blocks.penalty import penalised, penalised_sum
@@ -47,12 +47,14 @@ class Blocks:
         names: Submodule paths of the blocks.
         modules: The blocks themselves.
         skips: Whether each block adds to its input, as ``with_skips`` found; None: every block that keeps the shape.
+        batch_axis: Which axis of the stream is samples; states are given and returned with samples first.
     """
 
     model: nn.Module
     names: tuple[str, ...]
     modules: tuple[nn.Module, ...] = field(repr=False)
     skips: tuple[bool, ...] | None = None
+    batch_axis: int = 0
 
     @property
     def depth(self) -> int:
@@ -68,8 +70,10 @@ class Blocks:
             where: Submodule names, modules, a ModuleList, a predicate on (name, module), or None to take the
                 longest list of like submodules.
         """
-        named = dict(model.named_modules())
-        names = _find(model) if where is None else _names(where, named)
+        named = dict(model.named_modules(remove_duplicate=False))
+        # One name a module, also where it is registered under several: the one its parameters have.
+        own = {id(module): name for name, module in model.named_modules()}
+        names = [own[id(named[name])] for name in (_find(model) if where is None else _names(where, named))]
         if not names:
             raise BadInput("the partition has no blocks: wanted at least one submodule; name them with blocks=[...]")
         if len(set(names)) != len(names):
@@ -87,7 +91,7 @@ class Blocks:
         """
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         params = {name: p.detach() for name, p in self.model.named_parameters()}
-        zeroed = {name: p if self._block_of(name) is None else torch.zeros_like(p) for name, p in params.items()}
+        zeroed = {name: p if self.block_of(name) is None else torch.zeros_like(p) for name, p in params.items()}
         unknown = replace(self, skips=None)
         with torch.no_grad():
             states = unknown.forward({**params, **buffers}, x).states
@@ -122,7 +126,8 @@ class Blocks:
         states: dict[int, Tensor] = {}
         branches: dict[int, Tensor] = {}
 
-        def boundary(level: int, h: Tensor) -> Tensor:
+        def boundary(level: int, given: Tensor) -> Tensor:
+            h = given.movedim(self.batch_axis, 0) if self.batch_axis else given
             if level != len(states):
                 raise BadInput(
                     f"the stream must pass each block once, in the order {', '.join(self.names)}; "
@@ -132,10 +137,10 @@ class Blocks:
             if replace is not None and level in replace:
                 h = replace[level]
             if detach:
-                h = h.detach()
+                h = self.cut(h)
             if taps is not None and level in taps:
                 h = h + taps[level]
-            return h
+            return h.movedim(0, self.batch_axis) if self.batch_axis else h
 
         with self._boundary_hooks(boundary, branches, detach, penalty):
             logits = self.run(params, x)
@@ -144,8 +149,8 @@ class Blocks:
             raise BadInput(
                 f"the forward pass never reached block {', '.join(missing)}; choose blocks that the model uses"
             )
-        levels = range(self.depth)
-        return Pass(tuple(states[i] for i in range(self.depth + 1)), tuple(branches[i] for i in levels), logits)
+        parts = [branches[i].movedim(self.batch_axis, 0) if self.batch_axis else branches[i] for i in range(self.depth)]
+        return Pass(tuple(states[i] for i in range(self.depth + 1)), tuple(parts), logits)
 
     def run(self, params: Params, x: Tensor) -> Tensor:
         """The output of the model itself with other parameters.
@@ -182,10 +187,10 @@ class Blocks:
 
         def gone(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
             h = _stream(module, args) if adds else torch.zeros_like(state_of(output))
-            return _with_state(output, h, detach=False)
+            return with_state(output, h, detach=False)
 
         def silent(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
-            return _with_state(output, torch.zeros_like(state_of(output)), detach=False)
+            return with_state(output, torch.zeros_like(state_of(output)), detach=False)
 
         with hooks() as handles:
             where, hook = (inner, silent) if isinstance(inner, nn.Module) else (module, gone)
@@ -200,26 +205,58 @@ class Blocks:
         Args:
             x: A few inputs, to run the model once.
         """
-        params = {name: p.detach().requires_grad_() for name, p in self.model.named_parameters()}
+        params = dict(self.model.named_parameters())
         buffers = dict(self.model.named_buffers())
-        with torch.enable_grad():
-            first = self.forward({**params, **buffers}, x).states[0]
-        reached = (
-            torch.autograd.grad(first.sum(), list(params.values()), allow_unused=True)
-            if first.requires_grad
-            else [None] * len(params)
-        )
+        reached = self.reached(lambda live: self.forward({**live, **buffers}, x).states[0], params)
         parts: dict[str, str | int] = {}
-        for name, grad in zip(params, reached, strict=True):
-            block = self._block_of(name)
-            parts[name] = block if block is not None else "readout" if grad is None else "embedding"
+        for name in params:
+            block = self.block_of(name)
+            parts[name] = block if block is not None else "embedding" if name in reached else "readout"
         return parts
 
-    def _block_of(self, parameter: str) -> int | None:
+    def block_of(self, parameter: str) -> int | None:
+        """Which block a parameter belongs to; None for one outside of them.
+
+        Args:
+            parameter: Its name.
+        """
         for index, name in enumerate(self.names):
             if parameter.startswith(f"{name}."):
                 return index
         return None
+
+    def cut(self, h: Tensor) -> Tensor:
+        """A state as it goes on where gradients stay inside one block.
+
+        Args:
+            h: The state.
+        """
+        return h.detach()
+
+    def vjp(self, function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+        """As ``torch.func.vjp``, for a function that runs the model.
+
+        Args:
+            function: Of the primals.
+            primals: Trees of tensors.
+            has_aux: Whether the function also returns something that is not differentiated.
+        """
+        return vjp(function, *primals, has_aux=has_aux)
+
+    def reached(self, function: Callable[[Params], Tensor], params: Params) -> set[str]:
+        """Names of the parameters that a function of them depends on.
+
+        Args:
+            function: Of the parameters; runs the model.
+            params: The parameters.
+        """
+        leaves = {name: p.detach().requires_grad_() for name, p in params.items()}
+        with torch.enable_grad():
+            out = function(leaves)
+        if not out.requires_grad:
+            return set()
+        found = torch.autograd.grad(out, list(leaves.values()), torch.ones_like(out), allow_unused=True)
+        return {name for name, grad in zip(leaves, found, strict=True) if grad is not None}
 
     @contextmanager
     def _boundary_hooks(
@@ -240,7 +277,7 @@ class Blocks:
                     branches[level] = h - before if adds else h
                     if penalty is not None:
                         h = penalised_sum(h, before, penalty) if adds else penalised(h, penalty)
-                return _with_state(output, boundary(level + 1, h), detach)
+                return with_state(output, boundary(level + 1, h), detach)
 
             return hook
 
@@ -249,7 +286,7 @@ class Blocks:
                 branches[level] = state_of(output)
                 if penalty is None:
                     return None
-                return _with_state(output, penalised(branches[level], penalty), detach=False)
+                return with_state(output, penalised(branches[level], penalty), detach=False)
 
             return hook
 
@@ -289,7 +326,14 @@ def state_of(output: Any) -> Tensor:
     return first
 
 
-def _with_state(output: Any, h: Tensor, detach: bool) -> Any:
+def with_state(output: Any, h: Tensor, detach: bool) -> Any:
+    """A block's output with another state in it.
+
+    Args:
+        output: What the block put out.
+        h: In the place of its state.
+        detach: Whether the rest of it carries no gradient.
+    """
     if not isinstance(output, tuple):
         return h
     # The other outputs of a block would carry gradients past a detach.
@@ -297,7 +341,7 @@ def _with_state(output: Any, h: Tensor, detach: bool) -> Any:
 
 
 def _find(model: nn.Module) -> list[str]:
-    named = dict(model.named_modules())
+    named = dict(model.named_modules(remove_duplicate=False))
     found: dict[tuple[str, type[nn.Module]], list[str]] = {}
     for path, module in named.items():
         if not isinstance(module, _LISTS):
@@ -329,7 +373,8 @@ def _names(where: Any, named: Mapping[str, nn.Module]) -> list[str]:
             f"one block was given; pass a list, e.g. blocks=[{where if isinstance(where, str) else '...'!r}]"
         )
     if callable(where) and not isinstance(where, nn.Module):
-        return [name for name, module in named.items() if name and where(name, module)]
+        first = {id(module): name for name, module in reversed(list(named.items()))}
+        return [name for name, module in named.items() if name == first[id(module)] != "" and where(name, module)]
     paths = {id(module): name for name, module in named.items()}
     names = []
     for item in where:

@@ -131,7 +131,7 @@ class Snapshot:
 
     @cached_property
     def bp_grads(self) -> dict[str, Tensor]:
-        """The true gradient of the mean task loss on ``train``."""
+        """The true gradient of the mean task loss on ``train``, of the parameters that it depends on."""
         if self.train is None:
             raise NotMeasured("parameter gradients: no training batch was kept")
         train = self.train
@@ -140,7 +140,8 @@ class Snapshot:
             logits = self.task.forward(params, train.x).logits
             return self.task.loss(logits, train.y).mean()
 
-        return torch.func.grad(loss)(dict(self.params))  # type: ignore[no-any-return]
+        out, pullback = self.task.blocks.vjp(loss, dict(self.params))
+        return {name: grad for name, grad in pullback(torch.ones_like(out))[0].items() if grad is not None}
 
     def tail_loss(
         self, level: int, h: Tensor, y: Tensor, dtype: torch.dtype = torch.float64, x: Tensor | None = None

@@ -65,7 +65,8 @@ class Task(NamedTuple):
             seen = blocks.forward({**dict(blocks.model.named_parameters()), **copies}, x)
         shapes = tuple(tuple(h.shape[1:]) for h in seen.states)
         indices = None if x.is_floating_point() else x.dtype
-        return cls(blocks.with_skips(x), loss, shapes, seen.logits.shape[-1], tuple(x.shape[1:]), buffers, indices)
+        outputs = seen.logits.shape[-1] if seen.logits.ndim > 1 else 1
+        return cls(blocks.with_skips(x), loss, shapes, outputs, tuple(x.shape[1:]), buffers, indices)
 
     def forward(
         self, params: Params, x: Tensor, *, taps: Mapping[int, Tensor] | None = None, detach: bool = False
@@ -108,7 +109,7 @@ class Task(NamedTuple):
 
     def error(self, logits: Tensor, y: Tensor) -> Tensor:
         """The output error e = ∂ℓ_i/∂logits per sample (softmax − onehot for cross-entropy)."""
-        return input_gradient(lambda z: self.loss(z, y), logits)
+        return input_gradient(lambda z: self.loss(z, y), logits, self.blocks)
 
     def top_gradient(self, params: Params, top: Tensor, batch: Batch) -> Tensor:
         """g_L per sample: the exact gradient at the last state, through what follows the last block alone.
@@ -119,13 +120,22 @@ class Task(NamedTuple):
             batch: The batch.
         """
         depth = self.blocks.depth
-        return input_gradient(lambda h: self.loss(self.tail(params, depth, h, batch.x), batch.y), top.detach())
+        return input_gradient(
+            lambda h: self.loss(self.tail(params, depth, h, batch.x), batch.y), top.detach(), self.blocks
+        )
 
 
-def input_gradient(function: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
-    """Gradient of Σ_i function(value)_i with respect to value: per sample, sum-reduced."""
-    out, pullback = vjp(function, value)  # type: ignore[misc]
-    return pullback(torch.ones_like(out))[0]  # type: ignore[no-any-return]
+def input_gradient(function: Callable[[Tensor], Tensor], value: Tensor, blocks: Blocks | None = None) -> Tensor:
+    """Gradient of Σ_i function(value)_i with respect to value: per sample, sum-reduced; zero where it has none.
+
+    Args:
+        function: Of the value; may run the model.
+        value: Where.
+        blocks: The model that it runs; None: it runs none.
+    """
+    out, pullback = (vjp if blocks is None else blocks.vjp)(function, value)
+    found = pullback(torch.ones_like(out))[0]
+    return torch.zeros_like(value) if found is None else found
 
 
 def penalty_gradient(task: Task, params: Params, batch: Batch) -> dict[str, Tensor]:

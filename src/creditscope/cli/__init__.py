@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -18,10 +19,12 @@ from creditscope.cli.probe import probe
 from creditscope.cli.report import report
 from creditscope.cli.reproduce import reproduce
 from creditscope.cli.rules import rules
+from creditscope.cli.say import say
 from creditscope.cli.show import show
 from creditscope.cli.sweep import sweep
 from creditscope.cli.train import train
 from creditscope.errors import CreditscopeError
+from creditscope.signals import stop_once
 
 INTERRUPTED = 130  # what typer exits with after Ctrl-C
 
@@ -59,23 +62,26 @@ for verb in (reproduce, train, sweep, audit, figure, report, compare, explain, l
 
 def main() -> None:
     """Run the command line: a user's mistake is one line on stderr and exit 2, never a traceback."""
-    # A cluster ends a job with SIGTERM: as on Ctrl-C, training then leaves a checkpoint.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A cluster ends a job with SIGTERM, a closed terminal with SIGHUP: as on Ctrl-C, training leaves a checkpoint.
+    stop_once(signal.SIGTERM, signal.SIGHUP)
+    # Whoever closed an output wants nothing there.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         app()
     except CreditscopeError as error:
         _fail(error.with_flags)
     except OSError as error:
-        name = Path(os.fsdecode(error.filename)).name if error.filename is not None else "a file"
+        if error.filename is None:
+            _fail(f"the output cannot be written: {error.strerror or error}; free space, or send it elsewhere")
+        name = Path(os.fsdecode(error.filename)).name
         _fail(f"{name}: {error.strerror or error}; check the path and its permissions")
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            typer.echo("creditscope: stopped; what was logged is kept, and --resume goes on with it", err=True)
+            say("creditscope: stopped; what was logged is kept, and --resume goes on with it", err=True)
         raise
 
 
 def _fail(message: str) -> NoReturn:
-    from creditscope.records.table import visible
-
-    typer.echo(f"creditscope: {visible(message, keep='')}", err=True)
+    with suppress(OSError):  # the terminal may be gone
+        say(f"creditscope: {message}".replace("\n", " "), err=True)
     sys.exit(2)

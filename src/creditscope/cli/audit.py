@@ -24,6 +24,7 @@ from creditscope.cli.options import (
     say_skipped,
     selection_of,
 )
+from creditscope.cli.say import say
 
 if TYPE_CHECKING:
     from creditscope.protocol.audit import Audit
@@ -85,11 +86,11 @@ def audit(
         if (declared := planned(plan, result.logs)) is not None:
             result = result.against(declared)
         if format_ is Format.json:
-            typer.echo(_json(result))
+            say(_json(result))
         elif format_ is Format.table:
             say_verdicts(result, _sections(result, verbose, timeline, decisions, sensitivity))
         else:
-            typer.echo(_document(result, format_, timeline, decisions, sensitivity))
+            say(_document(result, format_, timeline, decisions, sensitivity))
     say_skipped(result)
     if (fail_on_walkback or fail_on_incomplete) and result.skipped:
         raise typer.Exit(2)

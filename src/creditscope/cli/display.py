@@ -14,7 +14,7 @@ from creditscope.protocol.cells import cells_of
 from creditscope.protocol.present import Section, render
 from creditscope.quantities.per_epoch import ACCURACY, GAMMA_DEEP, GAMMA_PUBLISHED, GROWTH_MAX, HIDDEN, REFERENCE
 from creditscope.records import RunLog, RunSpec
-from creditscope.records.table import Table
+from creditscope.records.table import Table, visible
 
 if TYPE_CHECKING:
     from creditscope.protocol.audit import Audit
@@ -40,7 +40,7 @@ def say_verdicts(audit: "Audit", sections: Sequence[Section]) -> None:
         audit: The audit.
         sections: What to print of it.
     """
-    text = f"{render(sections, 'table', shutil.get_terminal_size((120, 24)).columns)}\n\n{tally(audit)}"
+    text = visible(f"{render(sections, 'table', shutil.get_terminal_size((120, 24)).columns)}\n\n{tally(audit)}")
     typer.echo(painted(text) if has_colour() else text)
 
 

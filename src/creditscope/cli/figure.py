@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from creditscope.cli.options import Form, Logs, Methods, TextOrJson, Where, read_logs
+from creditscope.cli.say import say
 
 FIGURES = ("hero", "penalty-rescue", "penalty-sweep", "snapshot", "survival")
 
@@ -44,9 +45,9 @@ def figure(
     request = check_request(name, out, width, index, height)
     drawn = write_figure(name, read_logs(logs, where, methods).logs, out, request.width, request.index, request.height)
     for line in drawn.warnings:
-        typer.echo(line, err=True)
+        say(line, err=True)
     if format_ is TextOrJson.json:
-        typer.echo(json.dumps(drawn.table.to_dict() | {"out": str(out)}, indent=2, allow_nan=False))
+        say(json.dumps(drawn.table.to_dict() | {"out": str(out)}, indent=2, allow_nan=False))
         return
     for path in (out, out.with_suffix(".csv")):
-        typer.echo(f"wrote {path}")
+        say(f"wrote {path}")

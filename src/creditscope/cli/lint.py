@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from creditscope.cli.say import say
+
 
 def lint(
     files: Annotated[list[Path] | None, typer.Argument(help="Python files, notebooks or folders.")] = None,
@@ -26,23 +28,23 @@ def lint(
         if format not in ("text", "json"):
             raise BadInput(f"wanted --format text or json, got {format!r}; {did_you_mean(format, ('text', 'json'))}")
         if explain is not None:
-            typer.echo(pitfall(explain).explain())
+            say(pitfall(explain).explain())
             return
         if not files:
             raise BadInput("wanted files or folders to lint, got none; try `creditscope lint measure.py`")
         report = lint_files(files)
     except CreditscopeError as error:
-        typer.echo(f"creditscope lint: {error}", err=True)
+        say(f"creditscope lint: {error}", err=True)
         raise typer.Exit(2) from None
 
     for skipped in report.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
     if format == "json":
-        typer.echo(json.dumps(report.to_dict(), indent=2))
+        say(json.dumps(report.to_dict(), indent=2))
     else:
         for finding in report.findings:
-            typer.echo(f"{finding}\n    fix: {finding.fix}")
-    typer.echo(f"{_count(len(report.findings), 'finding')} in {_count(len(report.linted), 'file')}", err=True)
+            say(f"{finding}\n    fix: {finding.fix}")
+    say(f"{_count(len(report.findings), 'finding')} in {_count(len(report.linted), 'file')}", err=True)
     if not report.linted:
         raise typer.Exit(2)
     if report.findings:

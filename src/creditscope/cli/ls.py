@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from creditscope.cli.options import Form, Methods, TextOrJson, Where, read_logs
+from creditscope.cli.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,16 +27,18 @@ def ls(
     import json
 
     from creditscope.errors import BadInput
+    from creditscope.records.load import one_line
 
-    loaded = read_logs(logs or [Path("runs")], where, methods)
+    # Of each log only what a line shows: thousands then fit.
+    loaded = read_logs(logs or [Path("runs")], where, methods, one_line)
     if not loaded.logs:
         raise BadInput("no run log found; name a folder that holds some, or train: creditscope train --preset demo")
     rows = listing(loaded.logs)
     if format_ is TextOrJson.json:
         skipped = [{"file": skipped.file, "why": skipped.why} for skipped in loaded.skipped]
-        typer.echo(json.dumps({"runs": rows, "skipped": skipped}, indent=2, allow_nan=False))
+        say(json.dumps({"runs": rows, "skipped": skipped}, indent=2, allow_nan=False))
     else:
-        typer.echo(listing_text(rows))
+        say(listing_text(rows))
 
 
 def listing(logs: "Sequence[RunLog]") -> list[dict[str, Any]]:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from creditscope.cli.say import say
 from creditscope.registry import CHECK_GROUP, Registry
 
 if TYPE_CHECKING:
     from creditscope.protocol.audit import Audit
     from creditscope.protocol.presets import Protocol as Rules
-    from creditscope.records.load import Loaded
+    from creditscope.records.load import Loaded, Reduce
     from creditscope.records.log import RunLog
     from creditscope.records.select import Selection
     from creditscope.records.spec import RunSpec
@@ -82,12 +83,14 @@ def selection_of(where: list[str] | None, methods: str | None) -> "Selection":
     return Selection.of(where or (), methods)
 
 
-def read_logs(logs: Iterable[Path], where: list[str] | None, methods: str | None) -> "Loaded":
-    """The logs that a command line asks for; a file that was not read is named on stderr."""
+def read_logs(
+    logs: Iterable[Path], where: list[str] | None, methods: str | None, reduce: "Reduce | None" = None
+) -> "Loaded":
+    """The logs that a command line asks for, each as ``reduce`` leaves it; a file that was not read is named on stderr."""
     from creditscope.records.load import load_logs
 
     wanted = selection_of(where, methods)
-    loaded = load_logs(logs)
+    loaded = load_logs(logs, reduce)
     say_skipped(loaded)
     return wanted.of_loaded(loaded)
 
@@ -95,7 +98,7 @@ def read_logs(logs: Iterable[Path], where: list[str] | None, methods: str | None
 def say_skipped(found: "Loaded | Audit") -> None:
     """Name on stderr what was not read."""
     for skipped in found.skipped:
-        typer.echo(f"skipped {skipped.file}: {skipped.why}", err=True)
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
 
 
 def protocol_of(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from creditscope.cli.options import OwnRules
+from creditscope.cli.say import say
 
 
 def probe(
@@ -46,9 +47,9 @@ def probe(
         model=own_model(model)[1] if model is not None else None,
     )
     measured = [name for name in type(row).model_fields if getattr(row, name) and name not in _NO_PROBE]
-    typer.echo(f"epoch {row.epoch}: measured {', '.join(measured)}; appended to {checkpoint.stem}.jsonl")
+    say(f"epoch {row.epoch}: measured {', '.join(measured)}; appended to {checkpoint.stem}.jsonl")
     for name, why in row.not_measured.items():
-        typer.echo(f"not measured: {name}: {why}", err=True)
+        say(f"not measured: {name}: {why}", err=True)
 
 
 _NO_PROBE = ("kind", "epoch", "step", "not_measured", "nonfinite", "time_probe")

@@ -16,6 +16,7 @@ from creditscope.probes.schedule import expensive_epochs, is_expensive
 from creditscope.protocol.monitor import Monitor
 from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, RunSpec
+from creditscope.records.table import visible
 
 if TYPE_CHECKING:
     from creditscope.engine.loop import OnRow
@@ -255,7 +256,7 @@ class TrainDisplay:
 
     def note(self, line: str) -> None:
         """A line above the bar."""
-        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._progress.console.print(visible(line, keep=""), markup=False, highlight=False, soft_wrap=True)
 
     def ended(self, ended: "Ended") -> None:
         """A fleet ended: say how where there are several, and where no bar shows it."""

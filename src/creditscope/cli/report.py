@@ -26,6 +26,7 @@ from creditscope.cli.options import (
     say_skipped,
     selection_of,
 )
+from creditscope.cli.say import say
 
 
 def report(
@@ -55,6 +56,8 @@ def report(
     import shlex
 
     from creditscope.protocol.audit import audit
+    from creditscope.records.load import log_files
+    from creditscope.report.many import MANY_FILES, most_telling, with_rows
     from creditscope.report.page import check_out, write_report
 
     check_out(out)
@@ -71,7 +74,11 @@ def report(
         "--assume": assume,
     }
     words += [word for option, texts in repeated.items() for text in texts or () for word in (option, text)]
-    result = audit(logs, chosen, parse_baseline(baseline), assume=assumed, select=selection_of(where, methods))
+    given, wanted = parse_baseline(baseline), selection_of(where, methods)
+    many = sum(1 for path in logs for _ in log_files(path)) > MANY_FILES
+    result = audit(logs, chosen, given, assume=assumed, keep_rows=not many, select=wanted)
+    if many and out.suffix == ".html":
+        result = with_rows(result, logs, most_telling(result).logs)
     if (declared := planned(plan, result.logs)) is not None:
         result = result.against(declared)
     write_report(result, out, command=shlex.join(words), title=title)
@@ -79,6 +86,6 @@ def report(
     size = out.stat().st_size
     if format_ is TextOrJson.json:
         kinds = {name: len(cells) for name, cells in result.by_kind.items()}
-        typer.echo(json.dumps({"out": str(out), "bytes": size, "verdicts": kinds}, indent=2))
+        say(json.dumps({"out": str(out), "bytes": size, "verdicts": kinds}, indent=2))
     else:
-        typer.echo(f"wrote {out} ({size / 1e6:.2f} MB)")
+        say(f"wrote {out} ({size / 1e6:.2f} MB)")

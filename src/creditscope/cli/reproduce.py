@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from creditscope.cli.say import say
 from creditscope.errors import BadInput
 
 
@@ -52,17 +53,15 @@ def reproduce(
 
     chosen = study(name)
     if dry_run:
-        planned = plan(
-            chosen, data_dir, device, lambda number, of: typer.echo(f"timing fleet {number} of {of} ...", err=True)
-        )
-        typer.echo(plan_text([members for members, _ in planned]))
+        planned = plan(chosen, data_dir, device, lambda number, of: say(f"timing fleet {number} of {of} ...", err=True))
+        say(plan_text([members for members, _ in planned]))
         rows = [
             (str(number), *(f"{seconds:.0f} s" for seconds in (cost.train, cost.measure, cost.probe, cost.total)))
             for number, (_, cost) in enumerate(planned, 1)
         ]
-        typer.echo("")
-        typer.echo(fit(Table(("fleet", "training", "measuring", "probing", "total"), tuple(rows))))
-        typer.echo(f"about {sum(cost.total for _, cost in planned):.0f} s on this device; nothing was trained")
+        say("")
+        say(fit(Table(("fleet", "training", "measuring", "probing", "total"), tuple(rows))))
+        say(f"about {sum(cost.total for _, cost in planned):.0f} s on this device; nothing was trained")
         return
     folder = out or Path(name)
     with TrainDisplay() as display:
@@ -71,12 +70,12 @@ def reproduce(
             chosen, folder, data_dir=data_dir, device=device, resume=resume, progress=display, command=command
         )
     for warning in made.warnings:
-        typer.echo(warning, err=True)
+        say(warning, err=True)
     say_verdicts(made.audit, sections(made.audit, timeline=False)[:1])
-    typer.echo("")
+    say("")
     for path in made.files:
-        typer.echo(f"wrote {path}")
-    typer.echo(f"why, check by check: creditscope audit {folder / 'runs'}")
+        say(f"wrote {path}")
+    say(f"why, check by check: creditscope audit {folder / 'runs'}")
 
 
 def _zoo(
@@ -97,15 +96,15 @@ def _zoo(
     small, parts, rules = which
     planned = plan_zoo(small, _listed(parts), _listed(rules), data_dir)
     table = plan_table(planned)
-    typer.echo(fit(table))
+    say(fit(table))
     for each in planned:
         for rule, why in each.left_out.items():
-            typer.echo(f"left out of {each.part.name}: {rule}: {why}", err=True)
+            say(f"left out of {each.part.name}: {rule}: {why}", err=True)
     if not resume:  # whoever goes on knows how long it takes
         seconds = sum(training_seconds(each, device) for each in planned)
-        typer.echo(f"about {seconds / 60:.1f} minutes of training steps on this device, measuring apart")
+        say(f"about {seconds / 60:.1f} minutes of training steps on this device, measuring apart")
     if dry_run:
-        typer.echo("nothing was trained (--dry-run)")
+        say("nothing was trained (--dry-run)")
         return
     with TrainDisplay() as display:
         logs = train_zoo(planned, out, device, resume, display)
@@ -114,11 +113,11 @@ def _zoo(
     for suffix in (".pdf", ".png"):
         drawn = write_figure("survival", logs, out / f"survival{suffix}")
     for line in drawn.warnings:
-        typer.echo(line, err=True)
-    typer.echo("")
+        say(line, err=True)
+    say("")
     for suffix in (".pdf", ".png", ".csv"):
-        typer.echo(f"wrote {out / f'survival{suffix}'}")
-    typer.echo(f"why, check by check: creditscope audit {out}/*/runs")
+        say(f"wrote {out / f'survival{suffix}'}")
+    say(f"why, check by check: creditscope audit {out}/*/runs")
 
 
 def _listed(text: str | None) -> list[str] | None:

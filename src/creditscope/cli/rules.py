@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from creditscope.cli.options import OwnRules
+from creditscope.cli.say import say
 
 
 def rules(
@@ -30,8 +31,8 @@ def rules(
     given = given_rules(own or [])
     found = cards(given) if name is None else card(rule_named(name, given))
     if format == "json":
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        say(json.dumps(found, indent=2, ensure_ascii=False))
     elif isinstance(found, list):
-        typer.echo(fit(listing(found)))
+        say(fit(listing(found)))
     else:
-        typer.echo(card_text(found))
+        say(card_text(found))

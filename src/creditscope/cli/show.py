@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from creditscope.cli.options import Form, Methods, TextOrJson, Where, read_logs
+from creditscope.cli.say import say
 
 if TYPE_CHECKING:
     from creditscope.quantities import Quantity
@@ -39,18 +40,16 @@ def show(
     several = len(loaded.logs) > 1 and not verbose
     if format_ is TextOrJson.json:
         runs = listing(loaded.logs) if several else [_facts(run, epochs) for run in loaded.logs]
-        typer.echo(json.dumps({"runs": runs}, indent=2, allow_nan=False))
+        say(json.dumps({"runs": runs}, indent=2, allow_nan=False))
         return
     if several:
-        typer.echo(listing_text(listing(loaded.logs)))
-        typer.echo(
-            f"\n{len(loaded.logs)} runs; name one file, choose with --methods and --where, or -v for all in full"
-        )
+        say(listing_text(listing(loaded.logs)))
+        say(f"\n{len(loaded.logs)} runs; name one file, choose with --methods and --where, or -v for all in full")
         return
     for run in loaded.logs:
-        typer.echo(_text(run, epochs))
+        say(_text(run, epochs))
         for problem in run.problems:
-            typer.echo(f"{run.name}: {problem}", err=True)
+            say(f"{run.name}: {problem}", err=True)
 
 
 def _facts(run: "RunLog", epochs: int) -> dict[str, Any]:

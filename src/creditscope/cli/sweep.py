@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from creditscope.cli.options import OwnRules
+from creditscope.cli.say import say
 
 if TYPE_CHECKING:
     from creditscope.execution.plan import Plan
@@ -51,9 +52,9 @@ def sweep(
     """
     from creditscope.cli.display import plan_text, summary_text
     from creditscope.cli.progress import TrainDisplay
-    from creditscope.engine.memory import fleet_bytes
     from creditscope.errors import BadInput
     from creditscope.execution.context import check_device, pick_device
+    from creditscope.execution.plan import known_bytes
     from creditscope.execution.ray_cluster import RaySettings
     from creditscope.execution.sweep import sweep as train_sweep
     from creditscope.execution.sweep import sweep_runs, sweep_seconds
@@ -67,13 +68,13 @@ def sweep(
     given = given_rules(rules or ())
 
     def show(plan: "Plan") -> None:
-        largest = max((fleet_bytes(job.specs, where.type, given) for job in plan.jobs), default=0)
+        largest = max((known_bytes(job.specs, where.type, given) or 0 for job in plan.jobs), default=0)
         done = f"{len(plan.done)} of {len(plan.runs)} runs are done already; " if plan.done else ""
-        typer.echo(plan_text([job.specs for job in plan.jobs]))
-        typer.echo(f"{done}the largest fleet takes about {largest / 2**20:.0f} MiB")
+        say(plan_text([job.specs for job in plan.jobs]))
+        say(f"{done}the largest fleet takes about {largest / 2**20:.0f} MiB")
         if dry_run:
             seconds = sweep_seconds(plan, asked.remote, where)
-            typer.echo(f"about {seconds:.0f} s one after another on this {where.type}, by a short calibration")
+            say(f"about {seconds:.0f} s one after another on this {where.type}, by a short calibration")
 
     place = RaySettings(address, cpus, gpus, retries, store, scratch) if on == "ray" else on
     with TrainDisplay(show) as display:
@@ -88,7 +89,7 @@ def sweep(
             progress=display,
         )
     if dry_run:
-        typer.echo("nothing was trained (--dry-run)")
+        say("nothing was trained (--dry-run)")
         return
-    typer.echo(summary_text(logs))
-    typer.echo(f"{len(logs)} logs in {out}; next: creditscope audit {out}")
+    say(summary_text(logs))
+    say(f"{len(logs)} logs in {out}; next: creditscope audit {out}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from creditscope.cli.options import Checks, protocol_of
+from creditscope.cli.say import say
 from creditscope.models import MODELS
 from creditscope.registry import DATASETS, GRAMMAR
 from creditscope.rules import RULES
@@ -89,6 +90,7 @@ def train(
     from creditscope.engine.start import own_model
     from creditscope.errors import BadInput
     from creditscope.execution.context import pick_device
+    from creditscope.execution.local import local_limits
     from creditscope.execution.local import train as train_specs
     from creditscope.execution.plan import pack
     from creditscope.integrations.sink import log_to as open_sinks
@@ -99,7 +101,7 @@ def train(
 
     if check and monitor is None:
         raise BadInput("--check judges while training: add --monitor alert or --monitor stop")
-    pick_device(device)
+    where = pick_device(device)
     chosen = find_preset(preset)
     changes = parse_settings(set_ or [])
     sinks_asked = sink_names([] if log_to is None else log_to)
@@ -121,7 +123,9 @@ def train(
         given,
     )
     if dry_run:
-        typer.echo(f"{plan_text(pack(specs))}; nothing was trained (--dry-run)")
+        limits = local_limits(where, None, given)
+        fleets = [part for fleet in pack(specs) for part in limits.cut(fleet)]
+        say(f"{plan_text(fleets)}; nothing was trained (--dry-run)")
         return
     display = TrainDisplay()
     judge = display.watch(monitor, protocol_of("standard", checks=check)) if monitor is not None else None
@@ -142,8 +146,8 @@ def train(
             progress=display,
             rules=own,
         )
-    typer.echo(summary_text(logs))
-    typer.echo(f"{len(logs)} logs in {out}; next: creditscope audit {out}")
+    say(summary_text(logs))
+    say(f"{len(logs)} logs in {out}; next: creditscope audit {out}")
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -1,5 +1,6 @@
 """A user's own data: an ``.npz`` file with x_train, y_train, x_test and y_test, read without pickle."""
 
+import lzma
 import math
 import os
 import zipfile
@@ -60,7 +61,7 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, Array]:
             if total > MAX_BYTES:
                 raise BadFile(f"{path}: its arrays unpack to {total:,} bytes, the limit is {MAX_BYTES:,}; save a part")
             return {key: _array(path, archive, key, member) for key, member in members.items()}
-    except (zipfile.BadZipFile, ValueError, zlib.error, EOFError, RuntimeError, SyntaxError):
+    except (zipfile.BadZipFile, ValueError, zlib.error, lzma.LZMAError, EOFError, RuntimeError, SyntaxError):
         raise BadFile(f"{path}: not a readable .npz (truncated or damaged); save it again with numpy.savez") from None
     except OSError as error:
         raise unreadable(path, error) from None

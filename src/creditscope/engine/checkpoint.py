@@ -6,14 +6,15 @@ that is being replaced is kept beside the new one until the fleet's last epoch.
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -49,6 +50,33 @@ def checkpoint_path(folder: Path, run_id: str) -> Path:
     return folder / f"{run_id}.safetensors"
 
 
+class Ending(NamedTuple):
+    """How a run ended, where its end row follows its checkpoint.
+
+    Args:
+        status: As in the end row.
+        reason: In words, when it did not simply finish.
+    """
+
+    status: Literal["finished", "diverged", "stopped"]
+    reason: str | None = None
+
+
+_ENDING: TypeAdapter[Ending] = TypeAdapter(Ending)
+
+
+class Restored(NamedTuple):
+    """Where a fleet goes on.
+
+    Args:
+        epoch: Epochs done.
+        endings: How runs had ended at that epoch.
+    """
+
+    epoch: int
+    endings: dict[int, Ending]
+
+
 class FleetState:
     """A copy of a fleet's state at an epoch boundary: what a checkpoint holds.
 
@@ -59,6 +87,7 @@ class FleetState:
 
     def __init__(self, fleet: Fleet, epoch: int) -> None:
         self.epoch = epoch
+        self.endings: dict[int, Ending] = {}
         self._fleet = fleet
         self.state = fleet.state.map(Tensor.clone)
         self._init = fleet.init  # it never changes
@@ -81,7 +110,7 @@ class FleetState:
             data = self._encode(run)
             if files[run].exists():
                 files[run].replace(_previous(files[run]))
-            write_atomic(files[run], data)
+            write_atomic(files[run], data, resume=True)
 
         try:
             with ThreadPoolExecutor(_WRITERS) as pool:
@@ -106,6 +135,8 @@ class FleetState:
             "fleet": json.dumps([s.run_id for s in fleet.specs]),
             "threads": str(self._threads),
         }
+        if run in self.endings:
+            metadata["ending"] = json.dumps(self.endings[run])
         return encode_checkpoint({name: t.contiguous() for name, t in _on_host(tensors).items()}, metadata)
 
 
@@ -164,6 +195,8 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise _unfit(path, "not a regular file")
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError, ValueError) as error:
@@ -185,7 +218,7 @@ def _raw(tensor: Tensor) -> memoryview:
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
-def restore(fleet: Fleet, folder: Path) -> int:
+def restore(fleet: Fleet, folder: Path) -> Restored:
     """Load the newest epoch that every run of the fleet has.
 
     Args:
@@ -193,7 +226,7 @@ def restore(fleet: Fleet, folder: Path) -> int:
         folder: Where the checkpoints lie.
 
     Returns:
-        The epoch to go on from; 0 when there is none, the fleet then being as built.
+        Where to go on; at epoch 0 when there is no checkpoint, the fleet then being as built.
     """
     saved: list[dict[int, Path]] = []
     for spec in fleet.specs:
@@ -206,20 +239,45 @@ def restore(fleet: Fleet, folder: Path) -> int:
         saved.append(found)
     common = set.intersection(*(set(found) for found in saved))
     if not common:
-        return 0
+        return Restored(0, {})
     epoch = max(common)
+    endings: dict[int, Ending] = {}
     for run, found in enumerate(saved):
         file = found[epoch]
         tensors, metadata = read_checkpoint(file)
         load_run(fleet, run, tensors)
         check_owner(file, metadata, fleet.specs[run])
+        if "ending" in metadata:
+            endings[run] = _ending(file, metadata["ending"])
         path = checkpoint_path(folder, fleet.specs[run].run_id)
         if file == path:
             _previous(path).unlink(missing_ok=True)
         else:
             file.replace(path)
     fleet.set_steps(epoch * fleet.steps_per_epoch)
-    return epoch
+    return Restored(epoch, endings)
+
+
+def _ending(path: Path, text: str) -> Ending:
+    try:
+        return _ENDING.validate_json(text)
+    except ValidationError as error:
+        raise _unfit(path, f"its metadata says in no known way how the run ended ({explain(error)})") from None
+
+
+def reached(folder: Path, run_id: str) -> int | None:
+    """The epoch of a run's checkpoint, from its header alone; None where there is none that can be read.
+
+    Args:
+        folder: Where it lies.
+        run_id: The run.
+    """
+    path = checkpoint_path(folder, run_id)
+    try:
+        with _opened(path) as file:
+            return saved_epoch(path, dict(file.metadata() or {}))
+    except BadFile:
+        return None
 
 
 def load_run(fleet: Fleet, run: int, tensors: dict[str, Tensor]) -> None:

@@ -1,6 +1,7 @@
 """The loop: train a fleet epoch by epoch, log every run, keep checkpoints, go on when a run diverges."""
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from creditscope.blocks import RuleState
-from creditscope.engine.checkpoint import FleetState, restore
+from creditscope.engine.checkpoint import Ending, FleetState, restore
 from creditscope.engine.cuda_streams import Ready, at_once
 from creditscope.engine.fleet import Fleet
 from creditscope.engine.movement import broken_feedback
@@ -77,6 +78,7 @@ class FleetLoop:
         self.headers = [self._header(run) for run in range(len(fleet.specs))]
         self.writers = [LogWriter(folder / f"{spec.run_id}.jsonl") for spec in fleet.specs]
         self.active = set(range(len(fleet.specs)))
+        self._endings: dict[int, Ending] = {}
         self.began = time.monotonic()
         self.measured_at = self.saved_at = time.monotonic()
         self._writer = ThreadPoolExecutor(1, "checkpoints") if fleet.streams.ahead else None
@@ -106,7 +108,7 @@ class FleetLoop:
         """
         fleet = self.fleet
         epochs = fleet.spec.epochs or 0
-        start = restore(fleet, self.folder) if resume else 0
+        start, endings = restore(fleet, self.folder) if resume else (0, {})
         if resume:
             self._reopen_logs(start)
         self._open_logs()
@@ -121,12 +123,23 @@ class FleetLoop:
                 first = next(training, None) if fleet.streams.ahead and epoch < epochs else None
                 if epoch > start or start == 0:
                     yield from self._write_down(reached, mark)
+                else:
+                    self._endings = self._left_open(epoch, endings)
                 boundary = reached.state
+                boundary.endings = self._endings
+                # An end row says that nothing is missing, so a fleet's last checkpoint comes before its last end rows.
+                over = self._endings.keys() >= self.active
                 with fleet.streams.reading(mark):
-                    if start < epoch < epochs and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
+                    if over or (start < epoch < epochs and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS):
                         self._save(boundary)
                         self.saved_at = time.monotonic()
-                if not self.active:
+                if over:
+                    yield self.saved
+                    self.written()
+                    boundary = None
+                with fleet.streams.reading(mark):
+                    self._finish(reached)
+                if over:
                     break
                 if epoch < epochs:
                     self.progress.stage(fleet.specs, epoch + 1, "train")
@@ -135,7 +148,7 @@ class FleetLoop:
                     yield from training
                     loss = fleet.loss_sum / fleet.steps_per_epoch
         finally:
-            # On a stop as on the end: the last epoch boundary is what a resume goes on from.
+            # On a stop: the last epoch boundary is what a resume goes on from.
             fleet.streams.wait()
             if boundary is not None:
                 self._save(boundary)
@@ -172,10 +185,10 @@ class FleetLoop:
     def _open_logs(self) -> None:
         """Write every header before the first step: it says how the fleet is trained, which a resume must repeat."""
         for writer, header in zip(self.writers, self.headers, strict=True):
-            if not writer.path.exists():
+            if not os.path.lexists(writer.path):
                 writer.create(header)
             else:
-                refuse_other_rule(RunLog.read(writer.path), header.rule)
+                refuse_other_rule(RunLog.read(writer.path, follow=False), header.rule)
 
     def _reopen_logs(self, epoch: int) -> None:
         """Bring every log back to the checkpoint's epoch; a run that ended by then stays ended.
@@ -185,11 +198,11 @@ class FleetLoop:
         """
         for run, writer in enumerate(self.writers):
             if epoch == 0:
-                if writer.path.exists():
+                if os.path.lexists(writer.path):
                     writer.truncate_after(-1)
                 continue
-            log = RunLog.read(writer.path)
-            if log.end is not None and log.end.status != "finished" and log.end.epoch <= epoch:
+            log = RunLog.read(writer.path, follow=False)
+            if log.end is not None and log.end.epoch <= epoch:
                 self.active.discard(run)
             elif log.last is None or log.last.epoch < epoch:
                 raise BadFile(
@@ -236,18 +249,17 @@ class FleetLoop:
                 **epoch_fields(summaries[run], group.exact, group.rule.family == "signal"),
             )
             broken = [_nonfinite(row), feedback[run] and f"the learned {feedback[run]}"]
-            if self._log(run, row, state, scores.correct[run], " and ".join(filter(None, broken))):
+            if self._log(run, row, state, " and ".join(filter(None, broken))):
                 yield
         self.measured_at += seconds
 
-    def _log(self, run: int, row: EpochRow, state: FleetState, correct: Tensor, broken: str) -> bool:
+    def _log(self, run: int, row: EpochRow, state: FleetState, broken: str) -> bool:
         """Write down a run's epoch; says whether the expensive set was measured for it.
 
         Args:
             run: Which.
             row: The epoch.
             state: The fleet at that epoch.
-            correct: Which test images are right.
             broken: What shows that the run diverged; empty where nothing does.
         """
         header = self.headers[run]
@@ -258,11 +270,11 @@ class FleetLoop:
             self.progress.stage(self.fleet.specs, epoch, "probe")
             reason = self._write(run, self._expensive(run, state, epoch == epochs)) or reason
         if broken:
-            self._finish(run, "diverged", epoch, f"{broken} became non-finite", row, correct)
+            self._endings[run] = Ending("diverged", f"{broken} became non-finite")
         elif epoch == epochs:
-            self._finish(run, "finished", epoch, None, row, correct)
+            self._endings[run] = Ending("finished")
         elif reason:
-            self._finish(run, "stopped", epoch, reason, row, correct)
+            self._endings[run] = Ending("stopped", reason)
         return probed
 
     def _expensive(self, run: int, state: FleetState, last: bool) -> ProbeRow:
@@ -275,22 +287,34 @@ class FleetLoop:
         self.writers[run].append(row)
         return self.on_row(self.headers[run], row)
 
-    def _finish(self, run: int, status: Any, epoch: int, reason: str | None, row: EpochRow, correct: Tensor) -> None:
+    def _left_open(self, epoch: int, endings: dict[int, Ending]) -> dict[int, Ending]:
+        """How the runs ended whose end row is all that a kill left to be written."""
+        done = epoch == (self.fleet.spec.epochs or 0)
+        found = {run: endings.get(run, Ending("finished") if done else None) for run in sorted(self.active)}
+        return {run: ending for run, ending in found.items() if ending is not None}
+
+    def _finish(self, reached: Reached) -> None:
+        """Write the end rows of the runs that end at this epoch."""
+        for run, (status, reason) in self._endings.items():
+            self._write(
+                run,
+                EndRow(
+                    status=status,
+                    epoch=reached.state.epoch,
+                    reason=reason,
+                    test_accuracy=reached.scores.accuracy[run].item(),
+                    time_total=time.monotonic() - self.began,
+                    **self._each_sample(reached.scores.correct[run]),
+                ),
+            )
+            self.active.discard(run)
+        self._endings = {}
+
+    def _each_sample(self, correct: Tensor) -> dict[str, Any]:
         data, found = self.fleet.data, correct.cpu().numpy()
-        labels = data.y_test.cpu().numpy()
-        each = image_fields(found, labels, data.spec.unequal) if data.spec.tokens is None else sequence_fields(found)
-        self._write(
-            run,
-            EndRow(
-                status=status,
-                epoch=epoch,
-                reason=reason,
-                test_accuracy=row.test_accuracy,
-                time_total=time.monotonic() - self.began,
-                **each,
-            ),
-        )
-        self.active.discard(run)
+        if data.spec.tokens is not None:
+            return sequence_fields(found)
+        return image_fields(found, data.y_test.cpu().numpy(), data.spec.unequal)
 
     def _header(self, run: int) -> HeaderRow:
         fleet = self.fleet

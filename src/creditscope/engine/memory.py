@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -25,6 +26,8 @@ from creditscope.engine.step import dtype_of
 from creditscope.records import RunSpec
 from creditscope.rules.build import Given, rule_of
 
+# Depths that are forecast from shallower ones: a multiple of what any of our models is built in.
+_BLOCKS = 6
 # Copies of every parameter that a fleet keeps besides the moments: the parameters and their start.
 KEPT = 2
 # What an epoch boundary, and the undoing of a recording's warm-ups, copy besides the moments: the parameters.
@@ -56,6 +59,11 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | N
         device: ``cpu`` or ``cuda``.
         rules: Rules from outside, by name.
     """
+    depth = fleet[0].depth or 0
+    if depth > 4 * _BLOCKS:  # each block more takes as much as the one before
+        rest = depth % _BLOCKS
+        low, high = (fleet_bytes(_as_deep(fleet, rest + times * _BLOCKS), device, rules) for times in (1, 2))
+        return high + (high - low) * ((depth - rest) // _BLOCKS - 2)
     spec, runs = fleet[0], len(fleet)
     shapes = _shapes(spec)
     sizes = parameter_sizes(shapes)
@@ -87,6 +95,36 @@ def fleet_bytes(fleet: Sequence[RunSpec], device: str = "cuda", rules: Given | N
     step = _batches(fleet, shapes) + max(steps)
     # While an epoch is measured the state before it and that after it are kept.
     return kept + max(step, copied + max(probed * image + max(observing), score, moved, probing))
+
+
+def least_bytes(spec: RunSpec) -> int:
+    """Bytes that a run alone takes at the very least, from the shapes of its parameters: nothing is allocated.
+
+    Args:
+        spec: The run, of one of our models.
+    """
+    moments = moments_of(spec.optimiser) if spec.optimiser is not None else 2
+    shapes = _shapes(spec)
+    return (1 + KEPT + moments) * shapes.dtype.itemsize * sum(parameter_sizes(shapes).values())
+
+
+def _as_deep(fleet: Sequence[RunSpec], depth: int) -> list[RunSpec]:
+    changes: list[dict[str, Any]] = [
+        {"depth": depth} | ({"train_last": min(each.train_last, depth)} if isinstance(each.train_last, int) else {})
+        for each in fleet
+    ]
+    return [each.model_copy(update=change) for each, change in zip(fleet, changes, strict=True)]
+
+
+def all_bytes(device: torch.device) -> int:
+    """Bytes that a device has, in use or not.
+
+    Args:
+        device: The fleet's device.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def free_bytes(device: torch.device) -> int:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,11 @@ from typing import IO
 
 from creditscope.errors import BadFile, CannotWrite, argument
 from creditscope.records import HeaderRow, RunLog, RunSpec
+from creditscope.records.files import open_own, remove_parts
 from creditscope.records.table import visible
+
+# Folders for what lives no longer than a training; whoever holds the output folder owns them.
+SCRATCH = ".creditscope-scratch-"
 
 
 def open_folder(folder: Path) -> Path:
@@ -27,15 +32,15 @@ def open_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[IO[str]]:
-    """Hold a folder while writing: two writers would tear each other's logs.
+def hold(folder: Path) -> Iterator[IO[bytes]]:
+    """Hold a folder while writing: two writers would tear each other's logs. What a killed one left there goes.
 
     Args:
         folder: The folder; an empty file is left there.
     """
     out = argument("out", folder.name)
     try:
-        file: IO[str] = (folder / ".lock").open("w")
+        file: IO[bytes] = os.fdopen(open_own(folder / ".lock", create=True), "rb")
     except OSError as error:
         raise CannotWrite(out, f": cannot write there ({error.strerror}); choose another folder") from None
     with file:
@@ -43,6 +48,10 @@ def hold(folder: Path) -> Iterator[IO[str]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise CannotWrite(out, ": another creditscope is training there; wait or choose another") from None
+        remove_parts(folder)
+        for left in folder.glob(f"{SCRATCH}*"):
+            if not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
         yield file
 
 
@@ -56,7 +65,7 @@ def existing_logs(folder: Path, specs: Iterable[RunSpec]) -> dict[str, RunLog]:
     found = {}
     for spec in specs:
         path = folder / f"{spec.run_id}.jsonl"
-        if path.exists():
+        if os.path.lexists(path):
             found[spec.run_id] = own_log(path, spec)
     return found
 
@@ -68,7 +77,7 @@ def own_log(path: Path, spec: RunSpec | None = None) -> RunLog:
         path: The file.
         spec: The run that is wanted; None: any of that name.
     """
-    log = RunLog.read(path)
+    log = RunLog.read(path, follow=False)
     if log.spec.run_id != path.stem or (spec is not None and not same_run(log.spec, spec)):
         said = f"{visible(path.name, keep='')[:90]} holds another run than its name says; restore it, or use another "
         raise BadFile(said, argument("out"))
@@ -104,6 +113,6 @@ def begun_header(folder: Path, specs: Sequence[RunSpec]) -> HeaderRow | None:
     """
     for spec in specs:
         path = folder / f"{spec.run_id}.jsonl"
-        if path.exists():
+        if os.path.lexists(path):
             return own_log(path, spec).header
     return None

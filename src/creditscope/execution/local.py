@@ -8,7 +8,7 @@ import torch
 from creditscope.data import DATASETS, load_data
 from creditscope.data.dataset import Dataset
 from creditscope.engine.loop import OnRow
-from creditscope.engine.memory import free_bytes
+from creditscope.engine.memory import all_bytes, free_bytes
 from creditscope.engine.start import Factory, default_model
 from creditscope.errors import BadInput
 from creditscope.execution.calibrate import TimedFleet, available_cores, process_count
@@ -108,7 +108,7 @@ def local_limits(device: torch.device, fleet_size: int | None, rules: Given) -> 
         fleet_size: Runs that it may hold; None: any.
         rules: Rules from outside, by name.
     """
-    return Limits(device.type, free_bytes(device), fleet_size, rules)
+    return Limits(device.type, free_bytes(device), fleet_size, rules, all_bytes(device))
 
 
 def _plan(found: Survey, context: TrainContext) -> tuple[Plan, TimedFleet | None]:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -15,6 +16,7 @@ from typing import Self
 
 from creditscope.errors import CreditscopeError, argument
 from creditscope.execution.context import TrainContext
+from creditscope.execution.folder import SCRATCH
 from creditscope.execution.job import Ended, FleetJob, Outcome
 from creditscope.execution.worker import SavedData, WorkerJob, save_data
 from creditscope.records import RunSpec
@@ -80,7 +82,7 @@ class Processes:
         self._saved: dict[str, SavedData] = {}
 
     def __enter__(self) -> Self:
-        self._temporary = tempfile.TemporaryDirectory(prefix="creditscope-")
+        self._temporary = tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self._context.folder)
         return self
 
     def __exit__(
@@ -90,12 +92,14 @@ class Processes:
         if kind is not None:  # each saves its last whole epoch, as it would alone
             for worker in workers:
                 worker.stop(signal.SIGINT)
+                worker.stop(signal.SIGCONT)  # one that was stopped hears it only so
         for worker in workers:
             with suppress(OSError):  # what it still has to say is not waited for
                 worker.pipe.close()
+        until = time.monotonic() + PATIENCE_SECONDS
         for worker in workers:
             try:
-                worker.process.wait(PATIENCE_SECONDS)
+                worker.process.wait(max(0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 worker.stop(signal.SIGKILL)
                 worker.process.wait()

@@ -1,8 +1,10 @@
 """Fleets on a Ray cluster: each is one task that asks for its cores and GPUs. The only file that imports Ray."""
 
+import atexit
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,15 @@ _SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_grpc_client_keepalive_time_ms": "10000",
     "RAY_grpc_client_keepalive_timeout_ms": "10000",
+    # A cluster that was started with Ray's own settings finds these pings too many, and gRPC would print that.
+    "GRPC_VERBOSITY": "NONE",
 }
+# How long the cluster's control store may be silent: longer than a restart of it takes, shorter than Ray's own minute,
+# after which Ray ends this process without a word to the user.
+SILENT_SECONDS = 30.0
+_ASK_SECONDS = 5.0
+# What every HTTP/2 client says first, with no settings of its own; a server answers with its settings.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 _STORE_BYTES = 256 * 2**20
 
 
@@ -65,6 +75,8 @@ class RayFleets:
         self._ray: ModuleType | None = None
         self._task: Any = None
         self._jobs: dict[Any, FleetJob] = {}
+        self._store = ""
+        self._lost = False
 
     def __enter__(self) -> Self:
         for name, value in _SETTINGS.items():
@@ -74,7 +86,7 @@ class RayFleets:
             raise BadInput(argument("rules"), ": no other machine can be given a Python object; name it as module:Name")
         ray = _import_ray()
         _require_listener(settings.address)
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         local = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if settings.address is None else {}
         try:
             ray.init(settings.address or "local", log_to_driver=False, logging_level="ERROR", **local)
@@ -85,6 +97,7 @@ class RayFleets:
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray puts its own on SIGTERM; ours leaves by the same door as Ctrl-C
         self._ray = ray
+        self._store = ray.get_runtime_context().gcs_address
         there = ray.cluster_resources()
         self._gpus = settings.gpus or 0
         if settings.gpus is None and device != "cpu" and there.get("GPU", 0) >= 1:
@@ -92,9 +105,7 @@ class RayFleets:
         if device == "cuda" and not self._gpus:
             advice = (argument("device", "cpu"), " or auto")
             raise BadInput(argument("device", device), ": this Ray cluster has no GPU; use ", *advice)
-        if there.get("CPU", 0) < settings.cpus:
-            said = f": this Ray cluster has {there.get('CPU', 0):g} cores; ask for fewer"
-            raise BadInput(argument("cpus", settings.cpus), said)
+        self._refuse_unless_held(ray)
         # Once for all fleets: Ray keeps a copy of every function it is given, and makes a class for every options().
         self._task = ray.remote(train_away).options(
             name="creditscope fleet",
@@ -114,7 +125,20 @@ class RayFleets:
         # Ray ends the tasks of a driver that leaves. They are not cancelled one by one: a task that ends while it is
         # being cancelled takes the driver down with it, with a trace of Ray's own.
         self._jobs.clear()
+        if self._lost:  # there is nobody to take leave of, and Ray would wait for an answer
+            atexit.unregister(self._ray.shutdown)
+            atexit.register(os._exit, 2)
+            return
         self._ray.shutdown()
+
+    def _refuse_unless_held(self, ray: ModuleType) -> None:
+        """Ray waits for ever for a machine that can hold a fleet, and says nothing."""
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        for wanted, name, what in ((self._settings.cpus, "CPU", "cpus"), (self._gpus, "GPU", "gpus")):
+            most = max((machine.get(name, 0) for machine in machines), default=0)
+            if wanted > most:
+                said = f": no machine of this Ray cluster has more than {most:g}; ask for fewer"
+                raise BadInput(argument(what, wanted), said)
 
     def takes(self, job: FleetJob) -> bool:
         """Whether to hand over one more: enough that no core waits for the driver, also when machines join."""
@@ -136,7 +160,7 @@ class RayFleets:
         """Wait until one fleet ends."""
         ray = self._ray
         assert ray is not None
-        ready, _ = ray.wait(list(self._jobs), num_returns=1)
+        ready = self._wait(ray)
         ref = ready[0]
         job = self._jobs.pop(ref)
         try:
@@ -154,6 +178,20 @@ class RayFleets:
             why = lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]
             return _failed(job, f"fleet {job.number} ({job.run_ids[0]}, …) failed on its worker: {why[:200]}")
 
+    def _wait(self, ray: ModuleType) -> list[Any]:
+        """Wait for a task; a control store that died is said in one line, before Ray ends the process."""
+        heard = time.monotonic()
+        while True:
+            ready, _ = ray.wait(list(self._jobs), num_returns=1, timeout=_ASK_SECONDS)
+            if ready:
+                return list(ready)
+            if _answers(self._store):
+                heard = time.monotonic()
+            elif time.monotonic() - heard > SILENT_SECONDS:
+                self._lost = True
+                said = f"the Ray cluster at {self._store} does not answer any more; what ended is kept, go on with "
+                raise CreditscopeError(said, argument("resume", True))
+
 
 def _failed(job: FleetJob, why: str) -> Ended:
     return Ended(job, Outcome(error=CreditscopeError(why)))
@@ -169,6 +207,21 @@ def _require_listener(address: str | None) -> None:
     except (OSError, OverflowError) as error:
         cause = getattr(error, "strerror", None) or error
         raise BadInput(argument("address", address), f": no Ray there ({cause}); see docs/slurm.md") from None
+    if not _answers(f"{host}:{port}"):
+        raise BadInput(argument("address", address), ": what listens there does not answer as Ray; see docs/slurm.md")
+
+
+def _answers(address: str) -> bool:
+    """Whether a gRPC server answers; one that uses TLS cannot be asked so, and is trusted to."""
+    if os.environ.get("RAY_USE_TLS", "0") != "0":
+        return True
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=10) as connection:
+            connection.sendall(_PREFACE)
+            return bool(connection.recv(1))
+    except (OSError, ValueError):
+        return False
 
 
 def _import_ray() -> ModuleType:

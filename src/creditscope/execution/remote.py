@@ -1,21 +1,27 @@
 """One fleet trained on any machine: in a scratch folder, then handed back or uploaded whole."""
 
 import hashlib
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from creditscope.data.dataset import Dataset
-from creditscope.errors import BadInput, CannotWrite, argument
+from creditscope.errors import BadFile, BadInput, CannotWrite, argument
 from creditscope.execution.context import Quiet, TrainContext, checked, load_named, pick_device
 from creditscope.execution.folder import hold
 from creditscope.execution.in_process import InProcess
 from creditscope.execution.job import FleetJob, Outcome, outcome_of
 from creditscope.execution.store import upload
 from creditscope.records import RunSpec
+
+_ALONE = "creditscope-fleet-"
+# Between making its folder and holding it a worker needs a moment.
+_YOUNG = 10.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,20 @@ def _workplace(job: FleetJob, remote: RemoteContext) -> Iterator[Path]:
                 stack.enter_context(hold(folder))
             except CannotWrite:
                 folder = None
-        yield folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="creditscope-")))
+        if folder is None:
+            _clear_dead()
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_ALONE, ignore_cleanup_errors=True)))
+            stack.enter_context(hold(folder))
+        yield folder
+
+
+def _clear_dead() -> None:
+    """Remove what workers of this user left on this machine that were ended: folders that nobody holds any more."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_ALONE}*"):
+        if left.is_symlink() or left.stat().st_uid != os.getuid() or time.time() - left.stat().st_mtime < _YOUNG:
+            continue
+        with suppress(CannotWrite, BadFile), hold(left):
+            _clear(left)
 
 
 def _clear(folder: Path) -> None:

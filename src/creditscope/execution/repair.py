@@ -1,5 +1,6 @@
 """Before a begun fleet goes on: set aside what a crash or a bad disk damaged, so that the rest can be recomputed."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,14 @@ def repair(folder: Path, fleet: Sequence[RunSpec]) -> list[str]:
                 said.append(f"{error.why}; kept as {_aside(path)}, the fleet goes on from an earlier epoch")
         epochs.append(found)
     epoch = max(set.intersection(*epochs), default=0)
+    lacking = [
+        log
+        for log, found in zip(logs, epochs, strict=True)
+        if log is not None and log.end is not None and max(found, default=0) < log.end.epoch
+    ]
+    if lacking and not said:
+        what = f"{lacking[0].name} ended without its last checkpoint"
+        said.append(f"{what}; to make it the fleet goes on from epoch {epoch}")
     if epoch == 0:
         return said
     short = [spec.run_id for spec, log in zip(fleet, logs, strict=True) if log is None or _lost(log, epoch)]
@@ -93,7 +102,7 @@ def ended_early(log: RunLog, epoch: int) -> bool:
 
 def _log(folder: Path, spec: RunSpec) -> RunLog | None:
     path = folder / f"{spec.run_id}.jsonl"
-    return own_log(path, spec) if path.exists() else None
+    return own_log(path, spec) if os.path.lexists(path) else None
 
 
 def _files(folder: Path, spec: RunSpec) -> list[Path]:
@@ -102,10 +111,10 @@ def _files(folder: Path, spec: RunSpec) -> list[Path]:
 
 
 def _lost(log: RunLog, epoch: int) -> bool:
-    """Whether a log lacks its last rows before a checkpoint's epoch; at the last one, that includes the end row."""
+    """Whether a log lacks its last rows before a checkpoint's epoch; the end row of that epoch comes after it."""
     if log.end is not None:
         return False
-    if log.last is None or log.last.epoch < epoch or epoch >= (log.spec.epochs or 0):
+    if log.last is None or log.last.epoch < epoch:
         return True
     wanted = _probed(log, epoch)
     return wanted[-1:] == [epoch] and [row.epoch for row in log.probes if row.epoch <= epoch] == wanted[:-1]

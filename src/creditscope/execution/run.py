@@ -121,4 +121,4 @@ def _keep(job: FleetJob, outcome: Outcome, folder: Path) -> None:
     for kind in (".safetensors", ".jsonl"):
         for stem in job.run_ids:
             if stem + kind in outcome.files:
-                write_atomic(folder / (stem + kind), outcome.files[stem + kind])
+                write_atomic(folder / (stem + kind), outcome.files[stem + kind], resume=True)

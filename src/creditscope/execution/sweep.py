@@ -99,7 +99,8 @@ def sweep(
     where = pick_device(device if settings is None else "cpu")
     if dry_run:
         limits = local_limits(where, fleet_size, given) if settings is None else Limits(runs=fleet_size)
-        progress.plan(survey(Path(out), asked.runs, True, limits).plan(threads=None))
+        stored = settings is not None and settings.store is not None
+        progress.plan(survey(Path(out), asked.runs, True, limits, stored).plan(threads=None))
         return []
     folder = open_folder(Path(out))
     if settings is None:
@@ -111,7 +112,8 @@ def sweep(
     with hold(folder):
         if settings.store is not None:
             fetch_done(settings.store, asked.runs, folder)
-        found = survey(folder, asked.runs, resume or settings.store is not None, Limits(runs=fleet_size))
+        stored = settings.store is not None
+        found = survey(folder, asked.runs, resume or stored, Limits(runs=fleet_size), stored)
         plan = found.plan(threads=settings.cpus)
         progress.plan(plan)
         return run(plan, RayFleets(settings, remote, _say_slots(plan, progress)), folder, progress)

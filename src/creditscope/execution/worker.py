@@ -20,6 +20,8 @@ from creditscope.execution.context import TrainContext
 from creditscope.execution.in_process import InProcess
 from creditscope.execution.job import FleetJob, Outcome
 from creditscope.records import HeaderRow, RunSpec
+from creditscope.records.files import cannot_write
+from creditscope.signals import stop_once
 
 SPLITS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -88,7 +90,10 @@ def save_data(data: Dataset, path: Path) -> SavedData:
         data: The data set.
         path: The file.
     """
-    np.savez(path, **{name: getattr(data, name).numpy() for name in SPLITS})
+    try:
+        np.savez(path, **{name: getattr(data, name).numpy() for name in SPLITS})
+    except OSError as error:
+        raise cannot_write(path, error, resume=True) from None
     return SavedData(path, data.name, data.classes)
 
 
@@ -121,7 +126,8 @@ def _train(asked: WorkerJob, link: ParentLink) -> Outcome:
 def main() -> None:
     """Train what comes through the pipe until it closes."""
     parent = Connection(int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent was started with
+    # From the parent, from a cluster that tells every process of a job, or from both.
+    stop_once(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     link = ParentLink(parent)
     try:
         while True:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from string import ascii_lowercase
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,6 +31,8 @@ from creditscope.records import RunLog
 from creditscope.records.labels import labels_of
 
 _NAMES = {"resmlp": "ResMLP", "vit-mini": "ViT-Mini", None: "Imported runs"}
+# Two panels a row, and a letter for each panel.
+MOST_ROWS = len(ascii_lowercase) // 2
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,17 @@ def snapshot_table(logs: Sequence[RunLog]) -> Table:
         said.append(f"snapshot: penalised, partly trained and random-target runs are not drawn: {listed(other)}")
     merged = _merge_lengths(plain, said)
     rows = _rows(merged)
+    if len(rows) > MOST_ROWS:
+        more = ", ".join(row.name for row in rows[MOST_ROWS:][:4])
+        said.append(
+            f"snapshot: {len(rows) - MOST_ROWS} more architectures are not drawn, such as {more}; name fewer logs"
+        )
+        rows = rows[:MOST_ROWS]
     points: list[Point] = []
     notes: list[str] = []
     panels: list[Panel] = []
     trajectories: list[Curves] = []
-    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    letters = iter(ascii_lowercase)
     for row in rows:
         said += _missing(row)
         for what, value in (("‖h_L‖", value_of(HIDDEN)), ("‖g_L‖", value_of(REFERENCE))):

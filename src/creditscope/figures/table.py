@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from creditscope.records.rule_card import RuleCard
+from creditscope.records.table import csv_cell
 
 Kind = Literal["point", "bar", "line"]
 Role = Literal["claim", "penalised", "baseline"]
@@ -205,5 +206,5 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, tuple):
-        return ";".join(value)
-    return repr(float(value)) if isinstance(value, float) else str(value)
+        return csv_cell(";".join(value))
+    return repr(float(value)) if isinstance(value, float) else csv_cell(str(value))

@@ -18,7 +18,8 @@ from creditscope.figures.snapshot import plot_snapshot, snapshot_table
 from creditscope.figures.style import Width, styled
 from creditscope.figures.survival import plot_survival, survival_table
 from creditscope.figures.table import Table
-from creditscope.records import RunLog, write_atomic
+from creditscope.records import RunLog
+from creditscope.records.files import write_together
 
 ARTEFACTS: dict[
     str, tuple[Callable[[Sequence[RunLog], Index], Table], Callable[[Table, Width, float | None], Figure]]
@@ -181,6 +182,5 @@ def write_figure(
     """
     check_suffix(out.suffix)
     drawn = draw_figure(name, logs, width, index, height)
-    write_atomic(out, drawn.encode(out.suffix))
-    write_atomic(out.with_suffix(".csv"), drawn.table.to_csv().encode())
+    write_together({out.with_suffix(".csv"): drawn.table.to_csv().encode(), out: drawn.encode(out.suffix)})
     return drawn

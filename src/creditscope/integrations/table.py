@@ -1,4 +1,4 @@
-"""A table of epochs for each run, written whole after every row: a reader never sees a part of it."""
+"""A table of epochs for each run, complete after every row: a reader never sees a part of a line."""
 
 import os
 from abc import ABC, abstractmethod
@@ -11,6 +11,7 @@ from creditscope.records import EndRow, EpochRow, HeaderRow, RunSpec
 from creditscope.records.units import Units
 
 UNFINISHED = "unfinished"
+Line = dict[str, str | int | float | None]
 
 
 @dataclass
@@ -21,23 +22,29 @@ class EpochTable:
         spec: The run.
         epochs: The numbers by epoch.
         status: How it ended.
+        names: The columns of numbers, in the order in which they first came.
     """
 
     spec: RunSpec
     epochs: dict[int, dict[str, float]] = field(default_factory=dict)
     status: str = UNFINISHED
+    names: tuple[str, ...] = field(init=False)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns of numbers, in the order in which they first came."""
-        return tuple(dict.fromkeys(name for numbers in self.epochs.values() for name in numbers))
+    def __post_init__(self) -> None:
+        self.names = tuple(dict.fromkeys(name for numbers in self.epochs.values() for name in numbers))
 
-    def lines(self) -> list[dict[str, str | int | float | None]]:
+    def lines(self) -> list[Line]:
         """The content of the file: who, when, and the numbers."""
+        return [self.line(epoch) for epoch in sorted(self.epochs)]
+
+    def line(self, epoch: int) -> Line:
+        """One epoch of it.
+
+        Args:
+            epoch: Which.
+        """
         who = {"run": self.spec.run_id, "method": self.spec.method, "seed": self.spec.seed}
-        return [
-            {**who, "epoch": epoch, "status": self.status, **numbers} for epoch, numbers in sorted(self.epochs.items())
-        ]
+        return {**who, "epoch": epoch, "status": self.status, **self.epochs[epoch]}
 
     def take(self, row: Row, units: Units = OURS) -> None:
         """Add a row's numbers to its epoch.
@@ -46,7 +53,9 @@ class EpochTable:
             row: The row.
             units: Units of the run's log.
         """
-        self.epochs.setdefault(row.epoch, {}).update(scalars(row, units))
+        numbers = scalars(row, units)
+        self.epochs.setdefault(row.epoch, {}).update(numbers)
+        self.names += tuple(name for name in numbers if name not in self.names)
         if isinstance(row, EndRow):
             self.status = row.status
 
@@ -58,6 +67,7 @@ class EpochTable:
         """
         kept = row.epoch - 1 if isinstance(row, EpochRow) else row.epoch
         self.epochs = {epoch: numbers for epoch, numbers in self.epochs.items() if epoch <= kept}
+        self.__post_init__()
 
 
 class TableSink(ABC):
@@ -74,7 +84,7 @@ class TableSink(ABC):
         self._tables: dict[str, EpochTable] = {}
 
     def on_row(self, header: HeaderRow, row: Row) -> None:
-        """Write the run's table again, with this row."""
+        """Bring the run's file up to date: where it can grow by a line it does, else it is written anew."""
         run = header.spec.run_id
         path = self._folder / f"{run}.{self.kind}"
         if run not in self._tables:
@@ -82,16 +92,28 @@ class TableSink(ABC):
             self._tables[run] = EpochTable(header.spec, self.read(path) if row.epoch and path.exists() else {})
             self._tables[run].truncate(row)
         table = self._tables[run]
+        before = table.names
         table.take(row, header.units)
-        part = path.with_name(f".{path.name}")
-        self.write(part, table)
-        os.replace(part, path)
+        if not (isinstance(row, EpochRow) and table.names == before and self.append(path, table, row.epoch)):
+            part = path.with_name(f".{path.name}")
+            self.write(part, table)
+            os.replace(part, path)
         if isinstance(row, EndRow):
             del self._tables[run]
 
     def close(self) -> None:
         """Every row is in its file already."""
         self._tables.clear()
+
+    def append(self, path: Path, table: EpochTable, epoch: int) -> bool:
+        """Add one epoch's line to a file that ``write`` wrote; False where this kind of file cannot grow.
+
+        Args:
+            path: The file.
+            table: The table, this epoch included.
+            epoch: Which.
+        """
+        return False
 
     @abstractmethod
     def write(self, path: Path, table: EpochTable) -> None:

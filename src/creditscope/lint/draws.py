@@ -14,7 +14,7 @@ _TORCH_DRAWS = {
 }
 _NUMPY_DRAWS = {f"numpy.random.{name}" for name in ("randn", "rand", "normal", "uniform", "standard_normal", "choice")}
 _IN_PLACE_DRAWS = {"normal_", "uniform_", "bernoulli_", "exponential_", "log_normal_", "cauchy_", "random_"}
-_EMPTY = {"empty", "zeros", "empty_like", "zeros_like", "Tensor", "FloatTensor"}
+_EMPTY = {"empty", "zeros", "empty_like", "Tensor", "FloatTensor"}
 _SEEDS = {"torch.manual_seed", "torch.random.manual_seed", "torch.random.fork_rng", "numpy.random.seed"}
 _NO_TENSOR = {"item", "size", "numel", "tolist", "dim", "stride"}
 _PARAMETERS = {
@@ -181,15 +181,15 @@ def is_seeded(draw: ast.Call) -> bool:
 
 
 def seeds_globally(source: Source) -> bool:
-    """Whether the file seeds the global generator anywhere; seeding a generator of its own does not."""
-    return any(
+    """Whether the file, or another of its folder, seeds the global generator; a generator of its own does not."""
+    return source.seeded_elsewhere or any(
         source.qualified(call.func) in _SEEDS or called_name(call) in ("seed_everything", "set_seed", "seed_all")
         for call in source.calls()
     )
 
 
 def is_module(source: Source, owner: ast.ClassDef, hops: int = MAX_HOPS) -> bool:
-    """Whether a class is an ``nn.Module``: by its bases, or by having a ``forward`` method of its own.
+    """Whether a class is known to be an ``nn.Module``, by its bases; a plain object saves whatever it holds.
 
     Args:
         source: The file.
@@ -198,15 +198,12 @@ def is_module(source: Source, owner: ast.ClassDef, hops: int = MAX_HOPS) -> bool
     """
     for base in owner.bases:
         name = source.qualified(base) or ""
-        if name.startswith("torch.autograd."):
-            return False
-        if name.startswith("torch.nn.") or own_name(base).endswith("Module"):
+        if name.startswith("torch.nn.") or name.endswith((".LightningModule", ".nn.Module")):
             return True
         local = source.classes.get(own_name(base))
         if hops and local is not None and local is not owner and is_module(source, local, hops - 1):
             return True
-    methods = [item for item in owner.body if isinstance(item, ast.FunctionDef)]
-    return bool(owner.bases) and any(item.name == "forward" and not item.decorator_list for item in methods)
+    return False
 
 
 def is_saved_by_class(source: Source, kept: Kept) -> bool:

@@ -4,6 +4,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from creditscope.errors import BadFile
@@ -14,15 +15,22 @@ from creditscope.lint.pitfalls import PITFALLS
 from creditscope.lint.source import MAX_BYTES, Source
 
 _IGNORE = re.compile(r"#\s*creditscope:\s*ignore\[([^\]]*)\]")
+# As written by a script that seeds everything before it builds its nets; ``generator.manual_seed`` is another matter.
+_SEEDS = re.compile(
+    r"(?m)^[^#\n]*(torch(\.random|\.cuda)?\.manual_seed(_all)?|np\.random\.seed|numpy\.random\.seed|(?<![.\w])(seed_everything|"
+    r"set_seed|set_random_seed|seed_all|fix_seed))\s*\("
+)
+_MOST_SEARCHED = 2000
 _PYTHON, _NOTEBOOK = (".py", ".pyw"), ".ipynb"
 
 
-def lint_source(source: str, filename: str = "<source>") -> list[Finding]:
+def lint_source(source: str, filename: str = "<source>", seeded_elsewhere: bool = False) -> list[Finding]:
     """Find the pitfalls in Python source, without running it.
 
     Args:
         source: The source.
         filename: The name to report.
+        seeded_elsewhere: Whether another file of the same folder seeds the global generator.
 
     Returns:
         The findings in order of line; a line with ``# creditscope: ignore[CODE]`` has none of that code.
@@ -31,7 +39,7 @@ def lint_source(source: str, filename: str = "<source>") -> list[Finding]:
         BadFile: If the source cannot be parsed.
     """
     try:
-        parsed = Source(source, filename)
+        parsed = Source(source, filename, seeded_elsewhere)
         found = {
             Finding(filename, *_place(parsed, hit), code, hit.message, hit.fix or pitfall.fix)
             for code, pitfall in PITFALLS.items()
@@ -54,6 +62,7 @@ def lint_files(paths: Iterable[str | os.PathLike[str]]) -> LintReport:
     linted: list[str] = []
     seen: set[str] = set()
     for path in paths:
+        seeded = _sets_a_seed(Path(path))
         for file in _files(Path(path), skipped):
             real = os.path.realpath(file)
             if real in seen:
@@ -62,7 +71,10 @@ def lint_files(paths: Iterable[str | os.PathLike[str]]) -> LintReport:
             name = _display(file)
             try:
                 text = _read(file, name)
-                findings += _lint_notebook(text, name, skipped) if file.suffix == _NOTEBOOK else lint_source(text, name)
+                is_notebook = file.suffix == _NOTEBOOK
+                findings += (
+                    _lint_notebook(text, name, skipped, seeded) if is_notebook else lint_source(text, name, seeded)
+                )
             except BadFile as error:
                 skipped.append(Skipped(name, str(error).removeprefix(f"{name}: ")))
             else:
@@ -70,14 +82,26 @@ def lint_files(paths: Iterable[str | os.PathLike[str]]) -> LintReport:
     return LintReport(tuple(sorted(findings)), tuple(skipped), tuple(linted))
 
 
-def _lint_notebook(text: str, name: str, skipped: list[Skipped]) -> list[Finding]:
+def _lint_notebook(text: str, name: str, skipped: list[Skipped], seeded: bool) -> list[Finding]:
     notebook = read_notebook(text, name)
     skipped += [Skipped(f"{name}:cell {cell}", why) for cell, why in notebook.unreadable]
     findings = []
-    for found in lint_source(notebook.text, name):
+    for found in lint_source(notebook.text, name, seeded):
         cell, line = notebook.places[found.line - 1]
         findings.append(Finding(f"{name}:cell {cell}", line, found.column, found.code, found.message, found.fix))
     return findings
+
+
+def _sets_a_seed(path: Path) -> bool:
+    """Whether any file of the folder, or of the folder that a file lies in, seeds the global generator."""
+    folder = path if path.is_dir() else path.parent
+    for number, file in enumerate(_files(folder, [])):
+        if number == _MOST_SEARCHED:
+            return False
+        with suppress(BadFile):
+            if _SEEDS.search(_read(file, file.name)):
+                return True
+    return False
 
 
 def _place(source: Source, hit: Hit) -> tuple[int, int]:

@@ -53,9 +53,11 @@ class Source:
     Args:
         text: The source.
         filename: Its name, for messages.
+        seeded_elsewhere: Whether another file of the same folder seeds the global generator.
     """
 
-    def __init__(self, text: str, filename: str) -> None:
+    def __init__(self, text: str, filename: str, seeded_elsewhere: bool = False) -> None:
+        self.seeded_elsewhere = seeded_elsewhere
         self.tree = parse(text, filename)
         self.lines = split_lines(text)
         self.nodes = list(ast.walk(self.tree))

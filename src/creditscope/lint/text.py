@@ -8,6 +8,7 @@ _SCHEDULE = {"lr", "sched", "schedule", "scheduler", "decay", "anneal", "anneali
 _SWITCHES = {"requires_grad", "requires_grad_", "no_grad", "enable_grad", "zero_grad", "set_grad_enabled", "inference"}
 
 _COSINE = re.compile(r"(cos|cosines?)(sims?|similarity|similarities)?\d*")
+_ANGLES = {"angle", "angles", "alignment", "alignments"}
 _NORM = re.compile(r"[a-z]?norms?\d*|nrm\d*")
 _GRADIENT = re.compile(r"g\d*|grads?\d*|gradients?\d*|gnorms?\d*|credits?\d*|deltas?\d*")
 _FEEDBACK = re.compile(r"Bs?(_?\d+)?|B_\w+|fb\d*|fbs|feedbacks?\d*")
@@ -26,6 +27,11 @@ def like_cosine(name: str) -> bool:
     """Whether a name suggests a cosine similarity."""
     words = parts(name)
     return any(_COSINE.fullmatch(word) for word in words) and not _SCHEDULE.intersection(words)
+
+
+def like_angle(name: str) -> bool:
+    """Whether a name suggests an angle between vectors, or its cosine by another name."""
+    return any(word in _ANGLES for word in parts(name))
 
 
 def like_norm(name: str) -> bool:

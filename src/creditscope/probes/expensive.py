@@ -1,6 +1,7 @@
 """The expensive set: every probe on its own; what cannot be measured is named and the rest go on."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -55,14 +56,26 @@ def measure_expensive(snapshot: Snapshot, redraws: int, directions: int, keep_dr
         directions: M of ρ.
         keep_draws: Whether null values go into the row.
     """
+    # A model left in training mode may draw dropout masks from the global generator.
+    devices = [p.device for p in snapshot.params.values() if p.is_cuda][:1]
+    with torch.random.fork_rng(devices):
+        return measure_probes(snapshot, expensive_probes(redraws, directions, keep_draws))
+
+
+def measure_probes(snapshot: Snapshot, probes: Sequence[Probe], independent: bool | None = None) -> ProbeRow:
+    """Measure some probes of one run at one moment; what a model draws is the caller's to guard.
+
+    Args:
+        snapshot: The run.
+        probes: Which.
+        independent: Whether its samples are independent, where that was found before; None: found here.
+    """
     began = time.monotonic()
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    guards = Guards(snapshot)
-    # A model left in training mode may draw dropout masks from the global generator.
-    devices = [p.device for p in snapshot.params.values() if p.is_cuda][:1]
-    with torch.no_grad(), torch.random.fork_rng(devices), full_precision():
-        for probe in expensive_probes(redraws, directions, keep_draws):
+    guards = Guards(snapshot, independent)
+    with torch.no_grad(), full_precision():
+        for probe in probes:
             try:
                 guards.check(probe.needs)
                 measured = probe.measure(snapshot)

@@ -59,7 +59,8 @@ class GradientNull(Probe):
             return Measured({"gradient_null": self._against_labels(snapshot, snapshot.rule)})
         rule = redrawable(snapshot, self.redraws)
         double = float64_copy(snapshot)
-        blocks = block_parameters(snapshot)
+        # What the output never uses has no gradient to compare with.
+        blocks = [[name for name in names if name in double.bp_grads] for names in block_parameters(snapshot)]
         written = double.rule_grads
         absent = [name for names in blocks for name in names if name not in written]
         if absent:

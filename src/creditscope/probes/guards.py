@@ -69,10 +69,12 @@ class Guards:
 
     Args:
         snapshot: The run.
+        independent: Whether its samples are, where that was found before.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, independent: bool | None = None) -> None:
         self._snapshot = snapshot
+        self._known = independent
 
     def check(self, needs: Collection[Need]) -> None:
         """Raise NotMeasured where the snapshot lacks what a probe needs.
@@ -93,6 +95,8 @@ class Guards:
 
     @cached_property
     def _independent(self) -> bool:
+        if self._known is not None:
+            return self._known
         return samples_are_independent(self._snapshot, self._snapshot.in_dtype(torch.float64).observation.references)
 
     @cached_property

@@ -62,7 +62,8 @@ def block_parameters(snapshot: Snapshot) -> list[list[str]]:
     Args:
         snapshot: The run.
     """
-    return [[name for name in snapshot.params if name.startswith(f"{block}.")] for block in snapshot.task.blocks.names]
+    owner = {name: snapshot.task.blocks.block_of(name) for name in snapshot.params}
+    return [[name for name, block in owner.items() if block == at] for at in range(snapshot.depth)]
 
 
 def _cosines(snapshot: Snapshot, first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[float | None]:

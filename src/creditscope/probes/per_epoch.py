@@ -118,7 +118,7 @@ def sample_numbers(seen: Observation, view: str) -> SampleNumbers:
         _norms([view_state(h, view) for h in seen.states]),
         _norms([view_signal(g, view) for g in seen.references]),
         _norms([view_state(f, view) for f in seen.branches]),
-        vector_norms(seen.error.flatten(1)),
+        vector_norms(seen.error.reshape(len(seen.error), -1)),
     )
 
 

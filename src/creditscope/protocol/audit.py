@@ -17,7 +17,7 @@ from creditscope.protocol.evidence import History
 from creditscope.protocol.facts import Assumptions
 from creditscope.protocol.present import Section, caption, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
-from creditscope.protocol.readings import Reader, correct_of
+from creditscope.protocol.readings import Reader, answers_of
 from creditscope.protocol.sensitivity import Stays, stays
 from creditscope.protocol.timeline import RunTimeline, pooled_history, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
@@ -305,7 +305,7 @@ def _ends_as(run: RunLog) -> Any:
     norms = (*row.hidden.median, *row.reference.median, *(row.growth or ()))
     if None in norms:
         return id(run)
-    return run.spec.cell_key, row.epoch, norms, accuracy_of(run), correct_of(run)
+    return run.spec.cell_key, row.epoch, norms, accuracy_of(run), answers_of(run)
 
 
 def _fraction(value: float | None) -> float | None:

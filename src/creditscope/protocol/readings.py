@@ -185,14 +185,22 @@ def shares_of(run: RunLog) -> NDArray[np.float64] | None:
 
     None when it was not logged.
     """
-    if isinstance(run, ReadRun):
-        text = None if run.correct is None else run.correct.read().decode()
-    else:
-        text = _each(run.end)
+    text = answers_of(run)
     if text is None or run.end is None or run.end.n_test is None:
         return None
     tokens = run.spec.data.tokens if run.spec.data is not None else None
     return read_bits(text, run.end.n_test) if tokens is None else read_counts(text, run.end.n_test) / tokens
+
+
+def answers_of(run: RunLog) -> str | None:
+    """Which test samples were right at the end of a run, as its log writes it; None when it was not logged.
+
+    Args:
+        run: The run.
+    """
+    if isinstance(run, ReadRun):
+        return None if run.correct is None else run.correct.read().decode()
+    return _each(run.end)
 
 
 def _each(end: EndRow | None) -> str | None:

@@ -1,6 +1,7 @@
 """The record: what a run is and what was measured, as typed rows in one JSONL file a run. No torch here."""
 
-from creditscope.records.log import LogWriter, RunLog, write_atomic
+from creditscope.records.files import write_atomic
+from creditscope.records.log import LogWriter, RunLog
 from creditscope.records.method import Method, parse_method
 from creditscope.records.rows import EndRow, EpochRow, HeaderRow, ProbeRow
 from creditscope.records.rule_card import RuleCard, Sketch

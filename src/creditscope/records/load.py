@@ -4,23 +4,28 @@ import gc
 import json
 import os
 import re
-import stat
+import resource
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from creditscope.errors import BadFile, CreditscopeError
+from creditscope.records.files import open_regular, shown
 from creditscope.records.gunzip import MAGIC
 from creditscope.records.layouts import import_logs
 from creditscope.records.log import RunLog
+from creditscope.records.rows import EpochRow, HeaderRow
 from creditscope.records.spec import digest
 
 Reduce = Callable[[RunLog], RunLog]
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json")
 # A published log of 100 epochs is 66 KB. JSON is parsed whole, so this bounds the memory that a junk file can take.
-MAX_JSON_BYTES = 32 * 2**20
+MAX_JSON_BYTES = 8 * 2**20
 _HEAD_BYTES = 4096
+# What the logs of one call may take before the rest is left out, by name: a folder may hold anything.
+MAX_RESIDENT_BYTES = 208 * 2**20
 _OUR_HEADER = re.compile(rb'\s*\{[^{}\[\]]*"kind"\s*:\s*"header"')
 
 
@@ -86,6 +91,14 @@ def load_logs(
         return _load(given, reduce or (lambda log: log), [_found(log.name, log, log, None) for log in held])
 
 
+def resident_bytes() -> int:
+    """The memory that this process has in use now, or where the system does not say, had at most."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 @contextmanager
 def without_collection() -> Iterator[None]:
     """Rows hold no cycles, and collecting while a million of them are made doubles the time."""
@@ -101,11 +114,17 @@ def without_collection() -> Iterator[None]:
 def _load(paths: Iterable[str | Path], reduce: Reduce, logs: list[_Found]) -> Loaded:
     skipped: list[Skipped] = []
     seen: set[str] = set()
+    before = resident_bytes()
     for given in paths:
-        found = list(_files(Path(given)))
+        found = list(log_files(Path(given)))
         if not found:
             skipped.append(Skipped(str(given), "no .jsonl or .json file in this folder"))
-        for path in found:
+        for number, path in enumerate(found):
+            if resident_bytes() - before > MAX_RESIDENT_BYTES:
+                what = f"{len(found) - number} files, from {shown(path)} on, are not read"
+                why = f"the logs before them take {MAX_RESIDENT_BYTES // 2**20} MiB of memory; name fewer at once"
+                skipped.append(Skipped(str(given), f"{what}: {why}"))
+                break
             identity = os.path.realpath(path)
             if identity in seen:
                 continue
@@ -120,42 +139,58 @@ def _load(paths: Iterable[str | Path], reduce: Reduce, logs: list[_Found]) -> Lo
     return Loaded(kept, (*skipped, *doubles))
 
 
+def one_line(log: RunLog) -> RunLog:
+    """A log reduced to what a list of runs shows: the spec, the last accuracy and how it ended.
+
+    Args:
+        log: The whole log.
+    """
+    last = log.epochs[-1:]
+    return RunLog(
+        name=log.name,
+        header=HeaderRow(spec=log.spec),
+        epochs=tuple(EpochRow(epoch=row.epoch, test_accuracy=row.test_accuracy) for row in last),
+        end=None if log.end is None else log.end.model_copy(update={"correct": None, "labels": None}),
+        problems=log.problems,
+    )
+
+
 def read_file(path: Path) -> tuple[RunLog, ...]:
     """Read one file: a creditscope log, or a published layout, which may hold several runs.
 
     Args:
         path: The file.
     """
-    try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            raise BadFile(f"{path.name}: not a regular file; give log files or folders")
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if not head.strip():
-            raise BadFile(f"{path.name}: empty file")
-        if path.suffix == ".jsonl" or head.startswith(MAGIC) or _OUR_HEADER.match(head):
-            return (RunLog.read(path),)
-        if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-            raise BadFile(f"{path.name}: not a log: wanted a JSON object, the file starts with {head[:20]!r}")
-        if info.st_size > MAX_JSON_BYTES:
-            raise BadFile(f"{path.name}: {info.st_size} bytes of JSON, more than any published log ({MAX_JSON_BYTES})")
-        return import_logs(path.name, _parse(path))
-    except OSError as error:
-        raise BadFile(f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions") from None
+    with open_regular(path) as file:
+        head = file.read(_HEAD_BYTES)
+        size = os.fstat(file.fileno()).st_size
+    if not head.strip():
+        raise BadFile(f"{shown(path)}: empty file")
+    if path.suffix == ".jsonl" or head.startswith(MAGIC) or _OUR_HEADER.match(head):
+        return (RunLog.read(path),)
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        raise BadFile(f"{shown(path)}: not a log: wanted a JSON object, the file starts with {head[:20]!r}")
+    if size > MAX_JSON_BYTES:
+        raise BadFile(f"{shown(path)}: {size} bytes of JSON, more than any published log ({MAX_JSON_BYTES})")
+    return import_logs(shown(path), _parse(path))
 
 
 def _parse(path: Path) -> object:
     try:
-        content: object = json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            content: object = json.loads(file.read(MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:
         cause = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise BadFile(f"{path.name}: not JSON, or truncated ({cause})") from None
+        raise BadFile(f"{shown(path)}: not JSON, or truncated ({cause})") from None
     return content
 
 
-def _files(given: Path) -> Iterator[Path]:
-    """The file itself, or every log-like file of a folder, sorted; a missing path is yielded and refused on reading."""
+def log_files(given: Path) -> Iterator[Path]:
+    """The file itself, or every log-like file of a folder, sorted; a missing path is yielded and refused on reading.
+
+    Args:
+        given: A file or a folder.
+    """
     if not given.is_dir():
         yield given
         return

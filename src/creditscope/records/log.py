@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,15 +13,19 @@ from typing import Any, BinaryIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from creditscope.errors import BadFile, CannotWrite, argument
+from creditscope.errors import BadFile
+from creditscope.records.files import cannot_write, open_own, open_regular, write_atomic
 from creditscope.records.gunzip import MAGIC, Gunzip
 from creditscope.records.rows import SCHEMA_VERSION, EndRow, EpochRow, HeaderRow, ProbeRow, Row, strip_nonfinite
 from creditscope.records.spec import RunSpec
 from creditscope.records.table import Table, visible
 from creditscope.records.units import PER_SAMPLE, Units
 
+# A run of 1,000 epochs is far below each of these. Together they bound what any file can make of memory.
 MAX_LINE_BYTES = 32 * 2**20
-_READ_BYTES = 2**20
+MAX_LINE_VALUES, MAX_VALUES = 10**6, 2 * 10**6
+MAX_LINE_LISTS, MAX_KEYS = 10**5, 5 * 10**5
+MAX_NAME = 10_000
 _ROW: TypeAdapter[Any] = TypeAdapter(Row)
 
 
@@ -95,21 +98,17 @@ class RunLog:
         return Table(columns, tuple(rows), title=title).to_html()
 
     @classmethod
-    def read(cls, path: Path) -> "RunLog":
+    def read(cls, path: Path, follow: bool = True) -> "RunLog":
         """Read a JSONL log, plain or gzip-compressed; a torn last line is dropped and reported in ``problems``.
 
         Args:
             path: The file.
+            follow: Whether it may be a link.
         """
-        try:
-            with path.open("rb", buffering=_READ_BYTES) as file:
-                packed = file.read(len(MAGIC)) == MAGIC
-                file.seek(0)
-                return cls._from_gzip(path.name, file) if packed else cls._from_file(path.name, file)
-        except OSError as error:
-            raise BadFile(
-                f"{path.name}: cannot be read ({error.strerror}); check the path and its permissions"
-            ) from None
+        with open_regular(path, follow=follow) as file:
+            packed = file.read(len(MAGIC)) == MAGIC
+            file.seek(0)
+            return cls._from_gzip(path.name, file) if packed else cls._from_file(path.name, file)
 
     @classmethod
     def _from_gzip(cls, name: str, file: BinaryIO) -> "RunLog":
@@ -181,11 +180,17 @@ def wall_seconds(logs: Iterable[RunLog]) -> float | None:
 
 def _numbered(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Lines with their numbers, refusing one that no log of ours could hold before it fills the memory."""
-    number = 0
+    number = values = keys = 0
     while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
             raise BadFile(f"{name}: line {number} is longer than {MAX_LINE_BYTES} bytes: not a creditscope log")
+        here = line.count(b",")
+        values, keys = values + here, keys + line.count(b":")
+        if here > MAX_LINE_VALUES or line.count(b"[") + line.count(b"{") > MAX_LINE_LISTS:
+            raise BadFile(f"{name}: line {number} holds more numbers or lists than any row of a creditscope log")
+        if values > MAX_VALUES or keys > MAX_KEYS:
+            raise BadFile(f"{name}: holds more than a creditscope log ({MAX_VALUES} numbers or {MAX_KEYS} names)")
         yield number, line
 
 
@@ -200,6 +205,8 @@ def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeR
         data = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BadFile(f"{name}: line {number} is not JSON ({_first_line(error)})") from None
+    if isinstance(data, dict) and number == 1 and (long := _long_text(data)):
+        raise BadFile(f"{name}: line 1: {long} holds a text of more than {MAX_NAME} characters: not a creditscope log")
     version = data.get("schema_version", SCHEMA_VERSION) if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise BadFile(f"{name}: log version {version}, this creditscope reads up to {SCHEMA_VERSION}; upgrade it")
@@ -208,6 +215,18 @@ def _parse(name: str, number: int, line: bytes) -> HeaderRow | EpochRow | ProbeR
     except ValidationError as error:
         raise BadFile(f"{name}: line {number}: {explain(error)}") from None
     return row
+
+
+def _long_text(data: dict[str, Any]) -> str | None:
+    """Which field of a header, if any, holds a text that no name, formula or reason would be."""
+    for key, value in data.items():
+        inner = [value]
+        while inner:
+            each = inner.pop()
+            if isinstance(each, str) and len(each) > MAX_NAME:
+                return visible(key[:80], keep="")
+            inner += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return next(("a name" for key in data if len(key) > MAX_NAME), None)
 
 
 def explain(error: ValidationError) -> str:
@@ -243,7 +262,7 @@ class LogWriter:
         Args:
             header: The first row.
         """
-        write_atomic(self.path, _encode(header), overwrite=False)
+        write_atomic(self.path, _encode(header), overwrite=False, resume=True)
 
     def append(self, row: EpochRow | ProbeRow | EndRow) -> None:
         """Add one row; a non-finite value becomes null and is named in the row's ``nonfinite``.
@@ -254,7 +273,7 @@ class LogWriter:
         data = _encode(row)
         try:
             # Unbuffered: after a failed write no remainder waits to be flushed behind the truncation.
-            with self.path.open("r+b", buffering=0) as file:
+            with os.fdopen(open_own(self.path), "r+b", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 try:
                     rest = memoryview(data)
@@ -264,7 +283,7 @@ class LogWriter:
                     file.truncate(size)
                     raise
         except OSError as error:
-            raise _cannot_write(self.path, error) from None
+            raise cannot_write(self.path, error, resume=True) from None
 
     def truncate_after(self, epoch: int) -> tuple[EpochRow, ...]:
         """Drop every row past an epoch, and the end row: what a resume from a checkpoint of that epoch needs.
@@ -275,9 +294,9 @@ class LogWriter:
         Returns:
             The epoch rows that are left.
         """
-        log = RunLog.read(self.path)
+        log = RunLog.read(self.path, follow=False)
         keep = [row for row in log.rows() if not isinstance(row, EndRow) and getattr(row, "epoch", -1) <= epoch]
-        write_atomic(self.path, b"".join(_encode(row) for row in keep))
+        write_atomic(self.path, b"".join(_encode(row) for row in keep), resume=True)
         return tuple(row for row in keep if isinstance(row, EpochRow))
 
 
@@ -290,55 +309,3 @@ def _encode(row: HeaderRow | EpochRow | ProbeRow | EndRow) -> bytes:
 
 def _drop_none(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value is not None}
-
-
-def write_atomic(path: Path, data: bytes, overwrite: bool = True) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part.
-
-    Args:
-        path: The file.
-        data: Its content.
-        overwrite: Whether an existing file may be replaced; if not, it is left alone and CannotWrite raised.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            if overwrite:
-                os.replace(temporary, path)
-            else:
-                _name_new(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except FileExistsError:
-        resume, out = argument("resume", True), argument("out")
-        raise CannotWrite(f"{path.name} exists; pass ", resume, " to go on with it, or choose another ", out) from None
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def _name_new(temporary: str, path: Path) -> None:
-    """Give a finished file its name, unless something has it."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        # No hard links on this file system: look first, then move.
-        if path.exists():
-            raise FileExistsError from None
-        os.replace(temporary, path)
-
-
-def _cannot_write(path: Path, error: OSError) -> CannotWrite:
-    return CannotWrite(
-        f"cannot write {path.name}: {error.strerror}; free space or choose another ",
-        argument("out"),
-        ", then pass ",
-        argument("resume", True),
-        " (what was written before is kept)",
-    )

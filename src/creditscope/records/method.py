@@ -31,6 +31,7 @@ _ALONE = re.compile(rf"{ANCHOR}(?P<anchors>\d{{1,6}})?")
 _VALUE = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 # Rules that became an option of another: by the name that they had.
 FORMER = {"fa-exact-head": ("fa", {"exact_head": True})}
+MAX_METHOD = 400
 _EXAMPLES = (
     *("bp", "fa", "fa-block", "dfa", "dfa-rms", "dfa-rms+pen0.01", "dfa+anchor1", "anchor1"),
     *("dfa-rms@frozen", "bp@readout", "bp@last2"),
@@ -98,6 +99,8 @@ def parse_method(name: str) -> Method:
     Args:
         name: For example ``dfa-rms+pen0.01@frozen``.
     """
+    if len(name) > MAX_METHOD:
+        raise BadInput(f"method {name[:40]!r}… has {len(name)} characters, wanted at most {MAX_METHOD}: {GRAMMAR}")
     match = _PATTERN.fullmatch(name.strip())
     if match is None:
         raise BadInput(f"method {name!r} is not of the form {GRAMMAR}; {did_you_mean(name, _EXAMPLES)}")

@@ -10,11 +10,13 @@ from pydantic import Field, model_validator
 
 from creditscope.records.rule_card import RuleCard
 from creditscope.records.spec import RunSpec
-from creditscope.records.spec_parts import Frozen
+from creditscope.records.spec_parts import MAX_COUNT, MAX_EPOCHS, Count, Frozen
 from creditscope.records.units import Units
 from creditscope.records.version1 import card_of
 
 SCHEMA_VERSION = 2
+# More than any machine has: to ask torch for a hundred thousand ends the process.
+MAX_THREADS = 4096
 
 Number = float | None
 Numbers = list[float | None]
@@ -40,7 +42,7 @@ class Norms(Frozen):
     q95: Numbers | None = None
     low: Numbers | None = None
     high: Numbers | None = None
-    n: int | None = None
+    n: Count | None = None
 
     @model_validator(mode="after")
     def _norms_are_not_negative(self) -> Self:
@@ -167,7 +169,7 @@ class NullTest(Frozen):
     p: Numbers
     mean: Numbers
     sd: Numbers
-    redraws: int
+    redraws: Count
     kind: Literal["fresh feedback", "rotated credit", "shuffled labels"] | None = None
     draws: list[Numbers] | None = None
     random_vector_mean: Numbers | None = None
@@ -188,7 +190,7 @@ class Rho(Frozen):
     credit: Numbers
     control: Numbers
     random: Numbers
-    directions: int
+    directions: Count
     epsilon: Numbers
 
 
@@ -223,7 +225,7 @@ class Drift(Frozen):
     s: Number
     se: Number = None
     at_128: Number
-    state: int
+    state: Count
 
 
 class Idle(Frozen):
@@ -237,7 +239,7 @@ class Idle(Frozen):
 
     change: Numbers
     se: Numbers
-    n: int = Field(gt=0)
+    n: int = Field(gt=0, le=MAX_COUNT)
 
 
 class Ladder(Frozen):
@@ -250,10 +252,10 @@ class Ladder(Frozen):
         n: Images.
     """
 
-    state: int = Field(ge=0)
+    state: Count
     lower: str
     top: str
-    n: int = Field(gt=0)
+    n: int = Field(gt=0, le=MAX_COUNT)
 
 
 class EpochRow(Frozen):
@@ -282,8 +284,8 @@ class EpochRow(Frozen):
     """
 
     kind: Literal["epoch"] = "epoch"
-    epoch: int = Field(ge=0)
-    step: int | None = Field(default=None, ge=0)
+    epoch: int = Field(ge=0, le=MAX_EPOCHS)
+    step: int | None = Field(default=None, ge=0, le=MAX_COUNT)
     lr: Number = None
     train_loss: Number = None
     test_loss: Number = None
@@ -329,8 +331,8 @@ class ProbeRow(Frozen):
     """
 
     kind: Literal["probe"] = "probe"
-    epoch: int = Field(ge=0)
-    step: int | None = Field(default=None, ge=0)
+    epoch: int = Field(ge=0, le=MAX_EPOCHS)
+    step: int | None = Field(default=None, ge=0, le=MAX_COUNT)
     fidelity: Fidelity | None = None
     clamp: ClampOnset | None = None
     null: NullTest | None = None
@@ -378,10 +380,10 @@ class HeaderRow(Frozen):
     blocks: list[str] | None = None
     partition: Literal["given", "found", "model"] | None = None
     locality: bool | None = None
-    parameters: int | None = None
+    parameters: Count | None = None
     fleet: list[str] | None = None
     path: str | None = None
-    threads: int | None = None
+    threads: int | None = Field(default=None, ge=1, le=MAX_THREADS)
     provenance: dict[str, str] = Field(default_factory=dict)
     source: dict[str, str] | None = None
     time_created: str | None = None
@@ -414,12 +416,12 @@ class EndRow(Frozen):
 
     kind: Literal["end"] = "end"
     status: Literal["finished", "failed", "diverged", "stopped"]
-    epoch: int = Field(ge=0)
+    epoch: int = Field(ge=0, le=MAX_EPOCHS)
     reason: str | None = None
     test_accuracy: Number = Field(default=None, ge=0, le=1)
     correct: str | None = None
     right: str | None = None
-    n_test: int | None = None
+    n_test: Count | None = None
     labels: str | None = None
     time_total: Number = None
 

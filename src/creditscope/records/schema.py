@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from creditscope.records.log import write_atomic
+from creditscope.records.files import write_atomic
 from creditscope.records.rows import SCHEMA_VERSION, Row
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")

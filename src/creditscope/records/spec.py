@@ -30,6 +30,11 @@ from creditscope.records.method import (
     parse_method,
 )
 from creditscope.records.spec_parts import (
+    MAX_COUNT,
+    MAX_DEPTH,
+    MAX_EPOCHS,
+    MAX_NAME,
+    MAX_WIDTH,
     DataSpec,
     FeedbackSpec,
     Frozen,
@@ -81,23 +86,23 @@ class RunSpec(Frozen):
         origin: ``engine`` (we trained it), ``watch`` (we watched it), ``import`` (a foreign log).
     """
 
-    rule: str
+    rule: str = Field(max_length=MAX_NAME)
     origin: Literal["engine", "watch", "import"]
-    model: str | None = None
-    width: int | None = Field(default=None, gt=0)
-    depth: int | None = Field(default=None, gt=0)
+    model: str | None = Field(default=None, max_length=MAX_NAME)
+    width: int | None = Field(default=None, gt=0, le=MAX_WIDTH)
+    depth: int | None = Field(default=None, gt=0, le=MAX_DEPTH)
     terminal_ln: bool | None = None
     view: Literal["flat", "cls", "mean", "all"] | None = None
     data: DataSpec | None = None
-    classes: int | None = Field(default=None, gt=1)
+    classes: int | None = Field(default=None, gt=1, le=MAX_COUNT)
     credit_norm: CreditNorm | None = None
     penalty: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     train_last: TrainLast | None = None
     train_embedding: bool | None = None
     targets: Literal["labels", "random"] | None = None
-    seed: int | None = None
-    epochs: int | None = Field(default=None, ge=0)
-    batch: int | None = Field(default=None, gt=0)
+    seed: int | None = Field(default=None, ge=-MAX_COUNT, le=MAX_COUNT)
+    epochs: int | None = Field(default=None, ge=0, le=MAX_EPOCHS)
+    batch: int | None = Field(default=None, gt=0, le=MAX_COUNT)
     optimiser: OptimiserSpec | None = None
     schedule: Literal["cosine", "constant"] | None = None
     augment: Literal["crop4+flip", "none"] | None = None

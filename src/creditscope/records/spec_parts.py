@@ -14,6 +14,10 @@ from pydantic import (
     model_validator,
 )
 
+# No model, data set or training that anybody describes goes beyond these: a forged log costs no more than a real one.
+MAX_NAME, MAX_DEPTH, MAX_WIDTH, MAX_EPOCHS, MAX_COUNT = 200, 1000, 2**20, 10**6, 2**53
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+
 # Classes are called unequal when their counts differ by more than this factor.
 UNEQUAL = 1.1
 
@@ -39,14 +43,14 @@ class DataSpec(Frozen):
         unigram: Of text, nats per test token for who predicts every character by its share of the training split.
     """
 
-    name: str
+    name: str = Field(max_length=MAX_NAME)
     hash_train: str | None = None
     hash_test: str | None = None
-    shape: tuple[int, ...] | None = None
-    n_train: int | None = Field(default=None, gt=0)
-    n_test: int | None = Field(default=None, gt=0)
-    class_counts: tuple[int, ...] | None = None
-    tokens: int | None = Field(default=None, gt=0)
+    shape: tuple[Count, ...] | None = Field(default=None, max_length=64)
+    n_train: int | None = Field(default=None, gt=0, le=MAX_COUNT)
+    n_test: int | None = Field(default=None, gt=0, le=MAX_COUNT)
+    class_counts: tuple[Count, ...] | None = Field(default=None, max_length=2**16)
+    tokens: int | None = Field(default=None, gt=0, le=MAX_COUNT)
     unigram: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     @model_serializer(mode="wrap")
@@ -150,11 +154,11 @@ class Tuning(Frozen):
         accuracy: Accuracy on the held-out samples at the last epoch, by rate; None where the run diverged.
     """
 
-    rates: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(min_length=1)
-    held_out: int = Field(gt=0)
+    rates: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(min_length=1, max_length=64)
+    held_out: int = Field(gt=0, le=MAX_COUNT)
     seed: int
-    epochs: int = Field(gt=0)
-    accuracy: tuple[Annotated[float, Field(ge=0, le=1)] | None, ...]
+    epochs: int = Field(gt=0, le=MAX_EPOCHS)
+    accuracy: tuple[Annotated[float, Field(ge=0, le=1)] | None, ...] = Field(max_length=64)
 
     @model_validator(mode="after")
     def _one_accuracy_a_rate(self) -> Self:
@@ -182,10 +186,12 @@ class ProbeSpec(Frozen):
         directions: M, random directions of ρ.
     """
 
-    n: int | None = Field(default=1024, gt=0)
-    batch: int | None = Field(default=128, gt=0)
+    n: int | None = Field(default=1024, gt=0, le=MAX_COUNT)
+    batch: int | None = Field(default=128, gt=0, le=MAX_COUNT)
     reduction: Literal["sum", "mean"] | None = "sum"
     mode: Literal["eval", "train"] | None = "eval"
-    epochs: tuple[int, ...] | None = Field(default=None, validation_alias=AliasChoices("epochs", "dear"))  # version 1
-    redraws: int = Field(default=999, ge=0)
-    directions: int = Field(default=32, ge=0)
+    epochs: tuple[int, ...] | None = Field(
+        default=None, max_length=MAX_EPOCHS, validation_alias=AliasChoices("epochs", "dear")
+    )  # version 1
+    redraws: int = Field(default=999, ge=0, le=10**6)
+    directions: int = Field(default=32, ge=0, le=10**6)

@@ -55,6 +55,10 @@ _MARKDOWN = {char: "\\" + char for char in "\\|`*_[]#~"} | {"<": "&lt;", ">": "&
 _LATEX_ROW_END = {"[": "{[}", "]": "{]}", "*": "{*}"}
 
 
+# Spaces that do not break, or are thin: Python calls them unprintable.
+_SPACES = "\u00a0\u2009\u202f"
+
+
 @dataclass(frozen=True)
 class Table:
     """A grid of strings; a newline inside a cell starts a second line of that cell.
@@ -183,13 +187,20 @@ def _wrap(cell: str, width: int) -> list[str]:
 
 
 def visible(text: str, keep: str = "\n") -> str:
-    """Text with control characters replaced, so that a name in a log cannot steer a terminal.
+    """Text with control characters replaced, so that a name in a log cannot steer a terminal or turn a line around.
 
     Args:
         text: Any text.
-        keep: Control characters that stay.
+        keep: Control characters that stay; spaces of every width always do.
     """
-    return "".join(char if char.isprintable() or char in keep else "�" for char in text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep or char in _SPACES else "�" for char in text)
+
+
+def csv_cell(text: str) -> str:
+    """Text for one cell of a CSV file: a spreadsheet shows it, and computes nothing."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def markdown(text: str) -> str:

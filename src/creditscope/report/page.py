@@ -22,11 +22,12 @@ from creditscope.protocol.present import (
     under,
 )
 from creditscope.protocol.presets import NAMES, Protocol, place_of, protocol_named
-from creditscope.records.log import write_atomic
+from creditscope.records.files import write_atomic
 from creditscope.records.provenance import version
-from creditscope.records.table import Table
+from creditscope.records.table import Table, visible
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
+from creditscope.report.many import left_out, most_telling
 from creditscope.report.recipe import provenance_table, recipe_table
 from creditscope.report.sections import (
     cards,
@@ -102,6 +103,7 @@ def check_out(out: Path) -> None:
 
 
 def _page(result: Audit, command: str | None, title: str | None) -> str:
+    whole, result = result, most_telling(result)
     names = name_cells(result)
     result = names.audit
     style = _asset("uPlot.min.css") + _asset("report.css")
@@ -116,9 +118,9 @@ def _page(result: Audit, command: str | None, title: str | None) -> str:
             style=Markup(style),
             script=Markup(script),
             data=Markup(embed(page_data(names))),
-            title=title or headline(names, under(result)),
-            headline=headline(names, under(result)),
-            heading=heading(result),
+            title=title or headline(names, under(whole)),
+            headline=headline(names, under(whole)),
+            heading=heading(whole),
             usual_pair=usual_pair(names),
             groups=names.groups,
             group_of={i: named.group for i, named in enumerate(names.cells)},
@@ -134,7 +136,7 @@ def _page(result: Audit, command: str | None, title: str | None) -> str:
             decisions=_pair_alone(decisions_table(result)),
             checks=check_sections(names),
             not_asked=not_asked(names),
-            disclosures=disclosures(result),
+            disclosures=(*left_out(whole, result), *disclosures(whole)),
             timeline=timeline_table(result),
             sensitivity=stays_table(result),
             layers=[(cell.cell.label, per_layer_table(cell)) for cell in result.claims],
@@ -206,6 +208,7 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("creditscope.report"),
         autoescape=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,9 @@ from creditscope.errors import BadInput
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, RunLog
+from creditscope.scope.bounds import Bounds, Probes, Progress
 from creditscope.scope.credit import Backward, CreditAdapter
+from creditscope.scope.inputs import Forward
 from creditscope.scope.measure import (
     accuracy_fields,
     correct_fields,
@@ -25,11 +28,12 @@ from creditscope.scope.measure import (
 )
 from creditscope.scope.probe_data import Loader
 from creditscope.scope.recipe import Recipe
-from creditscope.scope.restore import plain_model, restoring
+from creditscope.scope.restore import cached_tensors, plain_model, restoring
 from creditscope.scope.subject import LossOf, Subject, initial
 
 # A model that is passed is a trained model; how long it trained is not known unless the recipe says so.
 TRAINED = 1
+_UNBOUNDED = Bounds()
 
 
 def audit_model(
@@ -48,6 +52,12 @@ def audit_model(
     protocol: str | Protocol = "standard",
     redraws: int = 999,
     directions: int = 32,
+    probes: Probes = "standard",
+    memory: float | str | None = None,
+    budget: float | str | None = None,
+    progress: Progress | None = None,
+    forward: Forward | None = None,
+    batch_axis: int = 0,
 ) -> Audit:
     """Measure a trained model at every block and judge it. Nothing of the model is changed.
 
@@ -56,7 +66,7 @@ def audit_model(
     gradient of the forward pass, whatever the model's own backward does.
 
     Args:
-        model: Any module that maps inputs to outputs of shape (samples, classes).
+        model: Any module whose outputs have samples first: (samples, classes), (samples, tokens, classes), numbers.
         loader: Batches (x, y) the model was not trained on, or one pair of tensors.
         blocks: Names of the blocks, the modules, a ModuleList, or a predicate on (name, module); None finds them.
         loss_fn: Loss of (outputs, targets), a mean or per sample; None: cross-entropy.
@@ -72,17 +82,33 @@ def audit_model(
         protocol: ``standard``, ``published``, or a ``Protocol``.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
+        probes: ``quick``, ``standard``, ``full`` (with ρ, and on all samples), or names of probes.
+        memory: What measuring may take beside the model: bytes, or "8 GiB"; None: what is free. Work is split to it,
+            and samples are left out where it cannot be split, which is said.
+        budget: Seconds, or "25x": times one forward and backward pass over the same samples; None: no bound. Fewer
+            samples are measured where it would take longer, which is said.
+        progress: Called with what is measured and the share done; None: a bar on a terminal.
+        forward: Your own call, ``lambda model, batch: outputs``, on a batch as the loader yields it: any structure of
+            tensors with samples first; targets are its entry ``labels`` or its last tensor. None: ``model(x)``.
+        batch_axis: Which axis of the stream between blocks is samples; 1 for (tokens, samples, width).
     """
-    log = model_log(model, loader, blocks, loss_fn, credit, backward, init, recipe, name, seed, redraws, directions)
+    common: dict[str, Any] = {"loss_fn": loss_fn, "recipe": recipe, "name": name, "seed": seed, "forward": forward}
+    common |= {"bounds": Bounds(memory, budget, probes, progress), "batch_axis": batch_axis}
+    own: dict[str, Any] = {
+        "credit": credit,
+        "backward": backward,
+        "init": init,
+        "redraws": redraws,
+        "directions": directions,
+    }
+    log = model_log(model, loader, blocks, **common, **own)
     if log.spec.is_baseline:
         raise BadInput("every block of the model is frozen: wanted a trained model; pass this one as baseline=...")
     if not isinstance(baseline, nn.Module):
         return audit(log, protocol, baseline)
     _require_twin(plain_model(model), plain_model(baseline), log.header.blocks or [], init)
     # The twin is judged by its accuracy alone: its own credit is never asked for.
-    twin = model_log(
-        baseline, loader, log.header.blocks, loss_fn, None, None, None, recipe, name, seed, 0, 0, expensive=False
-    )
+    twin = model_log(baseline, loader, log.header.blocks, **common, redraws=0, directions=0, expensive=False)
     frozen = twin.spec.model_copy(update={"train_last": 0, "model": log.spec.model, "injection": None})
     twin = replace(twin, name=f"{log.name} (frozen twin)", header=twin.header.model_copy(update={"spec": frozen}))
     return audit(log, protocol, [twin])
@@ -93,15 +119,18 @@ def model_log(
     loader: Loader,
     blocks: Where,
     loss_fn: LossOf | None,
-    credit: CreditAdapter | None,
-    backward: Backward | None,
-    init: Mapping[str, Tensor] | None,
-    recipe: Recipe | None,
-    name: str,
-    seed: int,
-    redraws: int,
-    directions: int,
+    credit: CreditAdapter | None = None,
+    backward: Backward | None = None,
+    init: Mapping[str, Tensor] | None = None,
+    recipe: Recipe | None = None,
+    name: str = "model",
+    seed: int = 0,
+    redraws: int = 999,
+    directions: int = 32,
     expensive: bool = True,
+    bounds: Bounds = _UNBOUNDED,
+    forward: Forward | None = None,
+    batch_axis: int = 0,
 ) -> RunLog:
     """The log of one observation of a model: one epoch row, one probe row, one end row.
 
@@ -119,26 +148,33 @@ def model_log(
         redraws: Likewise.
         directions: Likewise.
         expensive: Whether the expensive set is measured.
+        bounds: How much is measured.
+        forward: As in ``audit_model``.
+        batch_axis: Likewise.
     """
     inner = plain_model(model)
     with restoring(inner) as off:
-        subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed)
+        subject = Subject.of(inner, blocks, loader, loss_fn, credit, backward, seed, bounds, forward, batch_axis)
         start = initial(subject, init)
+        planned = subject.planned(bounds, redraws, directions, keep_draws=True)
+        subject = subject.on_first(planned.n)
+        bounds.say(f"measuring (about {planned.seconds:.3g} s)", 0.0)
         header = header_of(subject, name, redraws, directions, recipe, off)
         epoch = header.spec.epochs or TRAINED
         snapshot = subject.snapshot(start, epoch, expensive=expensive)
         observed = observe_model(subject, snapshot)
         if expensive:
             require_true_reference(snapshot, observed)
-        correct = subject.correct(snapshot)
-        accuracy = accuracy_fields(subject, correct)
-        loss = float(snapshot.observation.loss.double().mean())
-        row = epoch_row(subject, observed, start, epoch, test_loss=loss, **accuracy)
-        probes = (expensive_row(subject, snapshot, redraws, directions, keep_draws=True),) if expensive else ()
+        correct = subject.correct(observed.answers)
+        row = epoch_row(subject, observed, start, epoch, **accuracy_fields(subject, correct))
+        bounds.say("the expensive set", 0.5)
+        probes = (expensive_row(subject, snapshot, planned, True, observed.independent),) if expensive else ()
+        bounds.say("measured", 1.0)
     end = EndRow(status="finished", epoch=epoch, test_accuracy=row.test_accuracy, **correct_fields(subject, correct))
-    bypassed = [why for row in probes for part, why in row.not_measured.items() if part == "rho" and "by-passes" in why]
+    bypassed = {why for row in probes for why in row.not_measured.values() if "by-passes" in why}
     notes = [
         *observed.notes,
+        *planned.notes,
         *bypassed,
         *([f"{off} was on; measured with it off, in the parameters' dtype"] if "autocast" in off else []),
     ]
@@ -152,8 +188,11 @@ def frozen_copy(model: nn.Module, blocks: Where = None) -> nn.Module:
         model: The model at initialisation.
         blocks: Where its blocks are, as in ``audit_model``.
     """
-    twin = copy.deepcopy(plain_model(model))
-    partition = Blocks.of(twin, list(Blocks.of(plain_model(model), blocks).names))
+    inner = plain_model(model)
+    # A tensor that is kept from the last forward pass has a history, which cannot be copied.
+    cached = [t for t in cached_tensors(inner) if not t.is_leaf]
+    twin = copy.deepcopy(inner, {id(t): t.detach().clone() for t in cached})
+    partition = Blocks.of(twin, list(Blocks.of(inner, blocks).names))
     for module in partition.modules:
         module.requires_grad_(False)
     return twin

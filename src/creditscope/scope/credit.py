@@ -4,8 +4,8 @@ An adapter is any object with ``deliver(task, params, batch)`` that returns c_0.
 the state, per sample and for the sum of the losses; None where the signal is not known.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.blocks import Batch, Blocks, CreditRule, LossFn, Params, RuleState, Step, Task
-from creditscope.blocks.partition import hooks, state_of
+from creditscope.blocks.partition import hooks, state_of, with_state
 from creditscope.errors import BadInput, NotMeasured, did_you_mean
 from creditscope.rules.build import rule_named
-from creditscope.scope.inputs import call
+from creditscope.scope.guard import current
+from creditscope.scope.inputs import Inputs, as_given, call, told
 from creditscope.scope.restore import plain_model, spared_gradients
 from creditscope.scope.true_backward import TrueBlocks
 
-Inputs = Tensor | dict[str, Tensor]
 Backward = Callable[[nn.Module, Any, Tensor], Any]
 
 
@@ -97,6 +97,7 @@ class BackwardCredit:
         feedback: Names of the feedback tensors, whose entries are shuffled for the null; none: no null.
         redraws: K of that null.
         held: Context in which the feedback that the backward pass uses stands in those tensors; None: it always does.
+        unread: States whose signal is not what the block trains on: it substitutes another inside.
     """
 
     model: nn.Module
@@ -104,15 +105,31 @@ class BackwardCredit:
     feedback: tuple[str, ...] = ()
     redraws: int = 999
     held: Callable[[nn.Module], AbstractContextManager[None]] | None = None
+    unread: tuple[int, ...] = ()
 
     def deliver(self, task: Task, params: Params, batch: Batch) -> Sequence[Tensor | None]:
         """One forward and one backward pass of the model itself."""
-        own, asked = next(self.model.parameters()), next(iter(params.values()))
+        asked = next(iter(params.values()))
+        signals, _ = self.read(task, batch)
+        return [None if c is None or level in self.unread else c.to(asked.dtype) for level, c in enumerate(signals)]
+
+    def read(
+        self, task: Task, batch: Batch, instead: Callable[[int, Tensor], Tensor] | None = None
+    ) -> tuple[list[Tensor | None], dict[str, Tensor]]:
+        """What arrives at each state in one pass, and what the same pass writes into ``.grad``.
+
+        Args:
+            task: The partitioned model.
+            batch: The samples.
+            instead: What goes on into the block in the place of what arrived at (state, gradient); None: the same.
+        """
+        own = next(self.model.parameters())
         x = batch.x.to(own.dtype) if batch.x.is_floating_point() else batch.x
         inputs = task.blocks.inputs(x) if isinstance(task.blocks, TrueBlocks) else x
         with spared_gradients(self.model), self.holding():
-            signals = delivered_in_backward(task.blocks, task.loss, inputs, batch.y, self.backward)
-        return [None if c is None else c.to(asked.dtype) for c in signals]
+            signals = delivered_in_backward(task.blocks, task.loss, inputs, batch.y, self.backward, instead)
+            written = {n: p.grad.detach().clone() for n, p in self.model.named_parameters() if p.grad is not None}
+        return signals, written
 
     def holding(self) -> AbstractContextManager[None]:
         """The context ``held``, or none."""
@@ -143,9 +160,17 @@ def backward_credit(
 
 
 def delivered_in_backward(
-    blocks: Blocks, loss: LossFn, x: Inputs, y: Tensor, backward: Backward | None
+    blocks: Blocks,
+    loss: LossFn,
+    x: Inputs,
+    y: Tensor,
+    backward: Backward | None,
+    instead: Callable[[int, Tensor], Tensor] | None = None,
 ) -> list[Tensor | None]:
     """Run a model's own backward and read the gradient that arrives at each state; None where none does.
+
+    Each state goes on as a view of itself: a hook that the next block sets on what it is given has then done its work
+    before the gradient is read.
 
     Args:
         blocks: The partitioned model.
@@ -153,28 +178,38 @@ def delivered_in_backward(
         x: Inputs.
         y: Targets.
         backward: The user's own pass; it is taken to use a mean loss.
+        instead: What goes on into the block in the place of what arrived at (state, gradient); None: the same.
     """
     arrived: dict[int, Tensor] = {}
 
-    def read(level: int, h: Tensor) -> None:
-        def keep(grad: Tensor) -> None:
+    def read(level: int, h: Tensor) -> Tensor:
+        def keep(grad: Tensor) -> Tensor | None:
             arrived[level] = arrived[level] + grad if level in arrived else grad
+            return None if instead is None else instead(level, grad)
 
         if h.requires_grad:
             h.register_hook(keep)  # type: ignore[no-untyped-call]
+        return h.view_as(h)
 
-    def leave(level: int) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda _, __, output: read(level, state_of(output))
+    def leave(level: int) -> Callable[[nn.Module, Any, Any], Any]:
+        def hook(module: nn.Module, _: Any, output: Any) -> Any:
+            handed = read(level, state_of(output))
+            # A backward hook of the old kind sits on the last operation of the module, which would be ours.
+            old = module._backward_hooks and not module._is_full_backward_hook
+            return None if old else with_state(output, handed, detach=False)
 
-    def enter(_: nn.Module, args: tuple[Any, ...]) -> None:
-        read(0, state_of(args))
+        return hook
+
+    def enter(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (read(0, state_of(args)), *args[1:])
 
     with hooks() as handles, torch.enable_grad():
         handles.append(blocks.modules[0].register_forward_pre_hook(enter))
         handles += [module.register_forward_hook(leave(level + 1)) for level, module in enumerate(blocks.modules)]
         run_backward(blocks.model, loss, x, y, backward)
     scale = 1 if backward is None else len(y)
-    return [arrived[level].detach() * scale if level in arrived else None for level in range(blocks.depth + 1)]
+    arrived = {level: grad.detach().movedim(blocks.batch_axis, 0) for level, grad in arrived.items()}
+    return [arrived[level] * scale if level in arrived else None for level in range(blocks.depth + 1)]
 
 
 def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward: Backward | None) -> None:
@@ -187,9 +222,10 @@ def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward:
         y: Targets.
         backward: The user's own.
     """
-    with torch.enable_grad():
+    with torch.enable_grad(), _undone():
         if backward is not None:
-            backward(model, x, y)
+            with told("backward=... failed", "it is called as backward(model, x, y) on a part of the probe samples"):
+                backward(model, as_given(x), y)
             return
         total = loss(call(model, x), y).sum()
         if not total.requires_grad:
@@ -197,14 +233,19 @@ def run_backward(model: nn.Module, loss: LossFn, x: Inputs, y: Tensor, backward:
                 "no gradient: the loss depends on no parameter that requires one; unfreeze what trains, or pass "
                 "backward=..."
             )
-        try:
+        own = "pass backward=... that runs its own backward pass, or the credit adapter of its library"
+        with told("loss.backward() fails on this model", own):
             total.backward()  # type: ignore[no-untyped-call]
-        except Exception as error:
-            said = (str(error).strip().splitlines() or [""])[0]
-            raise BadInput(
-                f"loss.backward() fails on this model ({type(error).__name__}: {said}); pass backward=... that runs "
-                "its own backward pass, or the credit adapter of its library"
-            ) from error
+
+
+@contextmanager
+def _undone() -> Iterator[None]:
+    """What a pass wrote into the model is undone after it: it may take the optimiser's step too."""
+    try:
+        yield
+    finally:
+        if (guard := current()) is not None:
+            guard.put_back()
 
 
 @dataclass(frozen=True)

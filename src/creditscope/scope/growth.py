@@ -62,9 +62,12 @@ def _entering(task: Task, full: dict[str, Tensor], x: Tensor) -> dict[int, Tenso
     last: list[tuple[Tensor, int, Tensor]] = []
     found: dict[int, Tensor] = {}
 
+    def first(h: Tensor) -> Tensor:
+        return h.movedim(task.blocks.batch_axis, 0)
+
     def normalised(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         left = state_of(output)
-        last[:] = [(left, left._version, vector_norms(state_of(args).flatten(1)))]
+        last[:] = [(left, left._version, vector_norms(first(state_of(args)).flatten(1)))]
 
     def ended(block: int) -> Any:
         def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:

@@ -13,8 +13,8 @@ from creditscope.blocks import Blocks, LossFn
 from creditscope.blocks.partition import Where, hooks
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.probes.seeds import gaussian, probe_generator
-from creditscope.scope.credit import Inputs, run_backward
-from creditscope.scope.inputs import call, logits_of, with_logits
+from creditscope.scope.credit import run_backward
+from creditscope.scope.inputs import Inputs, as_given, call, logits_of, with_logits
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import gather
 from creditscope.scope.restore import device_of, plain_model, restoring, spared_gradients
@@ -182,18 +182,23 @@ class _Trial:
 
     def _used(self) -> set[str]:
         """Parameters that the output depends on: fixed feedback that is kept as a parameter is no weight downstream."""
-        params = {name: p.detach().requires_grad_() for name, p in self.blocks.model.named_parameters()}
-        full = {**params, **dict(self.blocks.model.named_buffers())}
-        with torch.enable_grad():
-            logits = self.blocks.forward(full, self.x[:2]).logits
-        reached = torch.autograd.grad(logits.sum(), list(params.values()), allow_unused=True)
-        return {name for name, grad in zip(params, reached, strict=True) if grad is not None}
+        params = dict(self.blocks.model.named_parameters())
+        buffers = dict(self.blocks.model.named_buffers())
+        reached = self.blocks.reached(lambda live: self.blocks.forward({**buffers, **live}, self.x[:2]).logits, params)
+        with torch.no_grad():
+            output = call(self.blocks.model, self.inputs)
+            # Past a step function there is no gradient: what is used shows when it is changed.
+            for name in [name for name in params if name not in reached]:
+                with self._changed([name], -1):
+                    if not torch.equal(call(self.blocks.model, self.inputs), output):
+                        reached.add(name)
+        return reached
 
     def _updates(self) -> dict[str, Tensor]:
         model = self.blocks.model
         with spared_gradients(model), torch.enable_grad():
             if self.update_fn is not None:
-                given = self.update_fn(model, self.inputs, self.y)
+                given = self.update_fn(model, as_given(self.inputs), self.y)
                 if given is not None:
                     return {name: update.detach().clone() for name, update in given.items()}
             else:

@@ -13,11 +13,16 @@ from creditscope.errors import BadInput
 
 # A mean over a batch and the mean of single values differ by rounding alone.
 _TOLERANCE = 1e-4
+# What torch and Hugging Face write where a token has no target.
+IGNORED = -100
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Per-sample cross-entropy, in nats."""
-    return functional.cross_entropy(logits, y, reduction="none")
+    """Per-sample cross-entropy, in nats; of a sequence whose every token has a target, the mean over those it has."""
+    if y.ndim == 1:
+        return functional.cross_entropy(logits, y, reduction="none")
+    each = functional.cross_entropy(logits.movedim(-1, 1), y, reduction="none", ignore_index=IGNORED)
+    return each.flatten(1).sum(1) / (y != IGNORED).flatten(1).sum(1).clamp(min=1)
 
 
 def per_sample(loss_fn: Callable[[Any, Any], Tensor] | None, logits: Tensor, y: Tensor) -> LossFn:
@@ -32,8 +37,11 @@ def per_sample(loss_fn: Callable[[Any, Any], Tensor] | None, logits: Tensor, y: 
         y: Their targets.
     """
     if loss_fn is None:
-        if y.ndim != 1 or y.is_floating_point():
-            raise BadInput(f"targets of shape {tuple(y.shape)} and {y.dtype} are no class labels; pass loss_fn=...")
+        if y.is_floating_point() or y.is_complex() or logits.shape[:-1] != y.shape:
+            raise BadInput(
+                f"targets of shape {tuple(y.shape)} and {y.dtype} are no class labels of outputs "
+                f"{tuple(logits.shape)}; pass loss_fn=..."
+            )
         return cross_entropy
     value = _tried(loss_fn, logits, y)
     if value.shape == (len(logits),):

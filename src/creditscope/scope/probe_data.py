@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten
 
 from creditscope.blocks import Batch
 from creditscope.data.dataset import content_hash
 from creditscope.errors import BadInput
 from creditscope.records import DataSpec
-from creditscope.scope.inputs import Table
+from creditscope.scope.inputs import Forward, Table, told
 
 PROBE_SAMPLES = 1024
 PROBE_BATCH = 128
@@ -53,18 +54,21 @@ def is_labels(y: Tensor) -> bool:
     return y.ndim == 1 and not y.is_floating_point() and not y.is_complex()
 
 
-def gather(loader: Loader, device: torch.device, dtype: torch.dtype) -> ProbeData:
+def gather(loader: Loader, device: torch.device, dtype: torch.dtype, forward: Forward | None = None) -> ProbeData:
     """Take up to 1,024 probe samples; a loader that knows its length is read up to 10,000 samples for the accuracy.
 
     Args:
         loader: An iterable of batches, or one batch: (x, y), or a dict of tensors with ``labels`` among them.
         device: The model's device; samples on the CPU are moved there, others must be there already.
         dtype: Of the model; inputs that are numbers take it.
+        forward: The user's own call of the model on a batch; batches may then be any structure of tensors.
     """
+    structure: list[TreeSpec] = []
     wanted = PROBE_SAMPLES
     parts: list[dict[str, Tensor]] = []
     count = 0
-    for inputs, y in _pairs(loader):
+    batches = _pairs(loader) if forward is None else _structured(loader, structure)
+    for inputs, y in _each(batches):
         parts.append({name: _placed(t, device, "inputs") for name, t in inputs.items()})
         parts[-1][_TARGETS] = _placed(y, device, "targets")
         _require_alike(parts[0], parts[-1])
@@ -81,7 +85,7 @@ def gather(loader: Loader, device: torch.device, dtype: torch.dtype) -> ProbeDat
         )
     columns = {name: torch.cat([part[name] for part in parts])[:wanted] for name in parts[0]}
     y = columns.pop(_TARGETS)
-    table = None if _ONLY in columns else Table(columns)
+    table = None if _ONLY in columns else Table(columns, forward, structure[0] if structure else None)
     x = columns[_ONLY] if table is None else torch.arange(len(y), device=device)
     x = x.to(dtype) if x.is_floating_point() else x
     spec = DataSpec(
@@ -111,6 +115,40 @@ def _pairs(loader: Loader) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
                     "the first axis of both is samples"
                 )
         yield {name: x.detach() for name, x in inputs.items()}, y.detach()
+
+
+def _each(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same, with an exception of the loader's own in one line."""
+    while True:
+        with told("the loader failed", "it is iterated once, and has to yield batches"):
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+        yield batch
+
+
+def _structured(loader: Loader, structure: list[TreeSpec]) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Batches of any structure, as numbered columns; the targets are the entry ``labels``, or the last tensor."""
+    one = isinstance(loader, Mapping) or (
+        isinstance(loader, (tuple, list)) and all(isinstance(part, Tensor) for part in loader)
+    )
+    for batch in [loader] if one else loader:
+        leaves, spec = tree_flatten(batch)
+        if not leaves or not all(isinstance(leaf, Tensor) and leaf.ndim for leaf in leaves):
+            raise BadInput(
+                f"wanted batches of tensors whose first axis is samples, got {_shown(batch)}; leave out what is none"
+            )
+        if len({len(leaf) for leaf in leaves}) > 1:
+            raise BadInput(
+                f"wanted as many of everything in a batch, got {', '.join(str(len(leaf)) for leaf in leaves)}; "
+                "the first axis is samples"
+            )
+        structure.append(spec)
+        if spec != structure[0]:
+            raise BadInput("wanted every batch of the same structure; yield them alike")
+        y = batch[_LABELS] if isinstance(batch, Mapping) and _LABELS in batch else leaves[-1]
+        yield {str(at): leaf.detach() for at, leaf in enumerate(leaves)}, y.detach()
 
 
 def _pair(batch: Any) -> tuple[dict[str, Tensor], Tensor]:

@@ -5,10 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
 from creditscope.errors import BadInput
 from creditscope.probes.precision import full_precision, switched_off
+from creditscope.scope.guard import Guard, RandomStates
+
+_MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
 def plain_model(model: nn.Module) -> nn.Module:
@@ -30,10 +34,23 @@ def plain_model(model: nn.Module) -> nn.Module:
             f"{compiled[0]} is compiled on its own, and hooks do not reach into it; compile the whole model instead, "
             "or pass the model as it was before torch.compile"
         )
+    scripted = [
+        name or type(inner).__name__ for name, m in inner.named_modules() if isinstance(m, torch.jit.ScriptModule)
+    ]
+    if scripted:
+        raise BadInput(
+            f"{scripted[0]} is a torch.jit module, and hooks do not reach into it; pass the model as it was before "
+            "torch.jit.script or torch.jit.trace"
+        )
     if not any(True for _ in inner.parameters()):
         raise BadInput(f"wanted a model with parameters, {type(inner).__name__} has none; pass the model you train")
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in inner.parameters()):
         raise BadInput("the model has lazy parameters that no input has shaped yet; run it once on a batch")
+    if any(p.is_complex() for p in inner.parameters()):
+        raise BadInput(
+            "wanted real parameters, the model has complex ones, whose gradients have no one direction; write them as "
+            "real and imaginary parts"
+        )
     return inner
 
 
@@ -60,7 +77,9 @@ def restoring(model: nn.Module) -> Iterator[str]:
     """Evaluation mode inside; whatever happens, everything of the model is as before on the way out.
 
     Modules run as written, not compiled: hooks on submodules are invisible to a compiled call. TF32 and autocast are
-    off inside, so that the dtype of the parameters is the dtype of the arithmetic.
+    off inside, so that the dtype of the parameters is the dtype of the arithmetic. Memory that an operation of this
+    thread is about to write into is copied first; a layer that draws even in evaluation mode draws from a generator
+    of the audit, the same whenever it is measured.
 
     Args:
         model: The user's model.
@@ -69,38 +88,49 @@ def restoring(model: nn.Module) -> Iterator[str]:
         What of the user's settings is switched off.
     """
     modules = list(model.modules())
-    # Some layers put new parameters, buffers or attributes in place of the old while they run.
-    kept = [(module, dict(vars(module)), _members(module)) for module in modules]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    # Some layers put new parameters, buffers, attributes or hooks in place of the old while they run.
+    kept = [(module, dict(vars(module)), _containers(module)) for module in modules]
+    params = [(p, p.data, p.requires_grad) for p in model.parameters()]
     device = device_of(model)
+    states = RandomStates(device)
+    guard = Guard([*(data for _, data, _ in params), *model.buffers(), *cached_tensors(model)])
     off = switched_off(device.type)
     try:
         for module in modules:
             vars(module).update(training=False, _compiled_call_impl=None)
-        with (
-            spared_gradients(model),
-            torch.random.fork_rng([device] if device.type == "cuda" else []),
-            full_precision(),
-        ):
-            # A layer that draws even in evaluation mode draws the same whenever it is measured.
-            torch.default_generator.manual_seed(0)
-            if device.type == "cuda":
-                torch.cuda.default_generators[device.index].manual_seed(0)
+        with spared_gradients(model), full_precision(), guard.watching():
             yield off
     finally:
-        for module, attributes, members in kept:
+        for module, attributes, containers in kept:
             vars(module).clear()
             vars(module).update(attributes)
-            for name, held in members.items():
-                vars(module)[name].clear()
-                vars(module)[name].update(held)
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+            for name, held in containers.items():
+                _refill(vars(module)[name], held)
+        for p, data, trains in params:
+            p.data = data
+            p.requires_grad_(trains)
+        guard.put_back()
+        states.put_back()
 
 
-def _members(module: nn.Module) -> dict[str, dict[str, Any]]:
-    return {name: dict(vars(module)[name]) for name in ("_parameters", "_buffers", "_modules")}
+def _containers(module: nn.Module) -> dict[str, Any]:
+    """Copies of everything in a module that things can be added to: members, hooks, lists of its own."""
+    return {name: held.copy() for name, held in vars(module).items() if isinstance(held, (dict, list, set))}
+
+
+def _refill(container: Any, held: Any) -> None:
+    container.clear()
+    container.extend(held) if isinstance(container, list) else container.update(held)
+
+
+def cached_tensors(model: nn.Module) -> list[Tensor]:
+    """Tensors that the modules of a model keep as plain attributes.
+
+    Args:
+        model: The model.
+    """
+    held = [value for module in model.modules() for name, value in vars(module).items() if name not in _MEMBERS]
+    return [t for t in tree_flatten(held)[0] if isinstance(t, Tensor)]
 
 
 @contextmanager

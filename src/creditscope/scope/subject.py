@@ -12,18 +12,24 @@ from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput
 from creditscope.probes.functional.movement import movements
 from creditscope.probes.probe import by_state, numbers
+from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records.method import TrainLast
 from creditscope.records.rows import Movement
+from creditscope.scope.bounds import Bounds, Plan, Sizes, batch_that_fits, plan, sizes_of
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
 from creditscope.scope.growth import ends_in_normaliser
-from creditscope.scope.inputs import call
+from creditscope.scope.inputs import Forward, OwnCall, call
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
 from creditscope.scope.restore import device_of, spared_gradients
 from creditscope.scope.shuffle import exact_states
+from creditscope.scope.substitution import deaf_blocks, unlike_blocks
 from creditscope.scope.true_backward import TrueBlocks
 
 LossOf = Callable[[Any, Any], Tensor]
+_UNBOUNDED = Bounds()
+# Samples of the batch on which parameter gradients are compared.
+TRAIN = 64
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,10 @@ class Subject:
         seed: Of the run's probes.
         exact: Per state, whether an adapter's credit is the true gradient by construction.
         normalised: Whether some block ends in a normaliser.
+        notes: What a reader of its numbers must know.
+        batch: Samples at once.
+        sizes: What one sample takes; None: it was not asked.
+        allowed: Bytes that measuring may take beside the model.
     """
 
     task: Task
@@ -49,6 +59,10 @@ class Subject:
     seed: int
     exact: tuple[bool, ...]
     normalised: bool
+    notes: tuple[str, ...] = ()
+    batch: int = PROBE_BATCH
+    sizes: Sizes | None = None
+    allowed: int = 0
 
     @classmethod
     def of(
@@ -60,6 +74,9 @@ class Subject:
         credit: CreditAdapter | None,
         backward: Backward | None,
         seed: int,
+        bounds: Bounds = _UNBOUNDED,
+        forward: Forward | None = None,
+        batch_axis: int = 0,
     ) -> "Subject":
         """Partition a model and check everything a user can get wrong; call it inside ``restoring``.
 
@@ -71,6 +88,9 @@ class Subject:
             credit: What the method delivers.
             backward: The user's own backward pass.
             seed: Of the probes.
+            bounds: What the user allows.
+            forward: The user's own call of the model on a batch.
+            batch_axis: Which axis of the stream is samples.
         """
         if credit is not None and not isinstance(credit, CreditAdapter):
             raise BadInput(
@@ -81,19 +101,32 @@ class Subject:
             raise BadInput("backward_credit was made for another model; pass backward_credit(model) of the one audited")
         partition = TrueBlocks.of(model, _plain_names(blocks))
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-        data = gather(loader, device_of(model), dtype)
-        partition = replace(partition, table=data.table)
+        data = gather(loader, device_of(model), dtype, forward)
+        partition = replace(partition, table=data.table, batch_axis=batch_axis)
         logits = _steady_logits(partition, data.probe.x)
-        top = int(data.test.y.max()) if loss_fn is None and data.labelled else 0
-        if top >= logits.shape[1]:
+        if blocks is None:
+            partition = _without_head(partition, data.probe.x[:2])
+        if any(partition.own_names(at) == [] for at in range(partition.depth)):
+            partition = replace(partition, segments=_segments(partition, data.probe.x[:2]))
+        loss = per_sample(loss_fn, logits, data.probe.y[:2])
+        top = int(data.test.y.max()) if loss_fn is None and not data.test.y.is_floating_point() else 0
+        if loss_fn is None and top < 0:
+            raise BadInput(f"wanted targets, got {top} for every sample, which stands for none; pass labels from 0 on")
+        if loss_fn is None and top >= logits.shape[-1]:
             raise BadInput(
-                f"wanted labels below {logits.shape[1]}, the number of the model's outputs, got {top}; "
+                f"wanted labels below {logits.shape[-1]}, the number of the model's outputs, got {top}; "
                 "number the classes from 0, or pass loss_fn=..."
             )
-        task = Task.of(partition, per_sample(loss_fn, logits, data.probe.y[:2]), data.probe.x[:2])
+        task = Task.of(partition, loss, data.probe.x[:2])
         if isinstance(credit, RuleCredit):
             credit.require_feedback(task)
-        few = Batch(data.probe.x[:PROBE_BATCH], data.probe.y[:PROBE_BATCH])
+        allowed = bounds.bytes(device_of(model))
+        sizes = sizes_of(partition, task.shapes, logits[0].numel(), data.probe.x[:2])
+        at_once = batch_that_fits(sizes, allowed, PROBE_BATCH)
+        few = Batch(data.probe.x[:at_once], data.probe.y[:at_once])
+        notes: tuple[str, ...] = ()
+        if isinstance(credit, BackwardCredit):
+            credit, notes = _verified(task, credit, few)
         shuffles = isinstance(credit, BackwardCredit) and credit.feedback
         return cls(
             task=task,
@@ -105,7 +138,34 @@ class Subject:
             seed=seed,
             exact=exact_states(task, credit, few, seed) if shuffles else (False,) * (partition.depth + 1),  # type: ignore[arg-type]
             normalised=ends_in_normaliser(task, data.probe.x[:2]),
+            notes=notes,
+            batch=at_once,
+            sizes=sizes,
+            allowed=allowed,
         )
+
+    def planned(self, bounds: Bounds, redraws: int, directions: int, keep_draws: bool) -> Plan:
+        """What is measured on how much, by what is allowed; call it inside ``restoring``.
+
+        Args:
+            bounds: What the user allows.
+            redraws: K of the nulls.
+            directions: M of ρ.
+            keep_draws: Whether null values go into the row.
+        """
+        assert self.sizes is not None
+        now = self.snapshot(None, 0, expensive=False)
+        return plan(now, bounds, self.sizes, self.allowed, bounds.chosen(redraws, directions, keep_draws))
+
+    def on_first(self, n: int) -> "Subject":
+        """The same model, measured on its first probe samples.
+
+        Args:
+            n: How many.
+        """
+        if n >= len(self.data.probe.y):
+            return self
+        return replace(self, data=self.data._replace(probe=Batch(self.data.probe.x[:n], self.data.probe.y[:n])))
 
     @property
     def partition(self) -> TrueBlocks:
@@ -141,8 +201,8 @@ class Subject:
         trainable = self._trainable(named)
         flags = {name: p.requires_grad for name, p in named.items() if p.ndim > 1}
         blocks = [
-            [n for n, trains in flags.items() if n.startswith(f"{block}.") and trains in (True, any_trains)]
-            for block, any_trains in zip(self.names, trainable, strict=True)
+            [n for n, trains in flags.items() if self.task.blocks.block_of(n) == at and trains in (True, any_trains)]
+            for at, any_trains in enumerate(trainable)
         ]
         names = [name for block in blocks for name in block]
         with torch.no_grad():
@@ -161,14 +221,17 @@ class Subject:
         return self._trainable(dict(self.model.named_parameters()))
 
     def _trainable(self, named: Params) -> list[bool]:
-        return [
-            any(p.requires_grad for name, p in named.items() if name.startswith(f"{block}.")) for block in self.names
-        ]
+        trains = {self.task.blocks.block_of(name) for name, p in named.items() if p.requires_grad}
+        return [at in trains for at in range(self.task.blocks.depth)]
 
     @property
     def train_last(self) -> TrainLast | None:
         """How many of the last blocks train; None where it is no last stretch."""
-        trains = self.trainable
+        # A block without weights is not frozen: there is nothing in it to train.
+        empty = [not self.partition.own_names(at) for at in range(len(self.names))]
+        trains = [t or e for t, e in zip(self.trainable, empty, strict=True)]
+        if not any(p.requires_grad for p in self.model.parameters()):
+            trains = self.trainable
         count = sum(trains)
         if count == len(trains):
             return "all"
@@ -183,9 +246,12 @@ class Subject:
             step: Steps done.
             expensive: Whether the expensive set is asked, which also looks at what the backward pass writes.
         """
-        train = Batch(self.data.probe.x[:PROBE_BATCH], self.data.probe.y[:PROBE_BATCH])
+        few = min(self.batch, TRAIN)
+        train = Batch(self.data.probe.x[:few], self.data.probe.y[:few])
         kept = self.data.test
         half = len(kept.x) // 2
+        if self.sizes is not None:  # the states of both halves are held at once
+            half = min(half, int(0.5 * self.allowed / (16 * self.sizes.states)))
         named = list(self.model.named_parameters())
         fits = self.data.labelled and half >= 2 * self.task.outputs
         return Snapshot(
@@ -195,7 +261,7 @@ class Subject:
             rule=self.rule,
             state=self._state(),
             probe=self.data.probe,
-            batch=PROBE_BATCH,
+            batch=self.batch,
             view=self.view,
             seed=self.seed,
             epoch=epoch,
@@ -204,7 +270,7 @@ class Subject:
             train=train,
             grads=self.own_gradients(train) if expensive else None,
             # Readouts are fitted on one half of what the loader gave and tested on the other.
-            fit=Batch(kept.x[half:], kept.y[half:]) if fits else None,
+            fit=Batch(kept.x[-half:], kept.y[-half:]) if fits else None,
             test=Batch(kept.x[:half], kept.y[:half]) if fits else None,
         )
 
@@ -213,21 +279,23 @@ class Subject:
         """Vectors as they are, everything else flattened."""
         return "flat" if all(len(shape) == 1 for shape in self.task.shapes) else "all"
 
-    def correct(self, snapshot: Snapshot) -> Tensor | None:
-        """Per-sample correctness on everything the loader gave; None where the targets are no labels.
+    def correct(self, answers: Tensor) -> Tensor | None:
+        """Correctness on everything the loader gave, of text token by token; None where the targets are no labels.
 
         Args:
-            snapshot: The model now, whose outputs on the probe samples need not be computed again.
+            answers: The model's on the probe samples, which need not be computed again.
         """
-        if not self.data.labelled or self.task.outputs < 2:
+        y = self.data.test.y
+        if y.is_floating_point() or self.task.outputs < 2 or answers.shape != y[: len(answers)].shape:
             return None
-        if len(self.data.test.x) == len(self.data.probe.x):
-            return snapshot.observation.logits.argmax(-1) == self.data.test.y
+        if len(y) == len(answers):
+            return answers == y
         with torch.no_grad():
-            logits = [
-                call(self.model, self.partition.inputs(x)) for x in torch.split(self.data.test.x, 4 * PROBE_BATCH)
+            parts = [
+                call(self.model, self.partition.inputs(x)).argmax(-1)
+                for x in torch.split(self.data.test.x, 2 * self.batch)
             ]
-        return torch.cat(logits).argmax(-1) == self.data.test.y
+        return torch.cat(parts) == y
 
     def _state(self) -> RuleState:
         return self.credit.feedback if isinstance(self.credit, RuleCredit) else {}
@@ -243,7 +311,7 @@ class Subject:
         with spared_gradients(self.model):
             run_backward(self.model, self.task.loss, self.partition.inputs(train.x), train.y, self.backward)
             grads = {name: p.grad.detach().clone() for name, p in self.model.named_parameters() if p.grad is not None}
-        inside = [name for name in grads if any(name.startswith(f"{block}.") for block in self.names)]
+        inside = [name for name in grads if self.task.blocks.block_of(name) is not None]
         if not inside and any(self.trainable):
             raise BadInput(
                 "no gradient: the backward pass wrote no .grad of any block's parameter; "
@@ -274,6 +342,73 @@ def initial(subject: Subject, init: Mapping[str, Tensor] | None) -> dict[str, Te
     return found
 
 
+def _verified(task: Task, credit: BackwardCredit, batch: Batch) -> tuple[BackwardCredit, tuple[str, ...]]:
+    """The credit without what is read where no weight trains on it, and what is to be said of that."""
+    signals, written = credit.read(task, batch)
+    names = task.blocks.names
+    if all(c is None for c in signals[1:]):
+        raise BadInput(
+            "no signal arrives at the end of any block in the backward pass: the blocks learn from losses of their "
+            "own, or write .grad by hand; leave credit out, and audit the updates with cs.audit_updates"
+        )
+    odd = unlike_blocks(task, batch, signals, written)
+    carried: list[int] = []
+    if odd:
+        generator = probe_generator(0, 0, "instead", batch.y.device)
+
+        def noise(_: int, grad: Tensor) -> Tensor:
+            return (gaussian(tuple(grad.shape), generator) * grad.double().square().mean().sqrt()).to(grad)
+
+        _, told = credit.read(task, batch, noise)
+        carried = [at for at in odd if at not in deaf_blocks(task, written, told)]
+        odd = tuple(at for at in odd if at not in carried)
+    silent = [names[at] for at in range(len(names)) if signals[at + 1] is None]
+    notes = [
+        *(
+            f"credit is substituted inside block {names[at]}: its weights train on another signal than the one that "
+            "arrives at its end, which is not compared with the gradient; cut where the method puts its signal in, or "
+            "judge the updates"
+            for at in odd
+        ),
+        *(
+            [
+                f"inside block {', '.join(names[at] for at in carried)} credit goes on by another way than the "
+                "derivative: the cosine at its end says what arrives there, its gradient cosine what its weights "
+                "are told"
+            ]
+            if carried
+            else []
+        ),
+        *([f"no signal arrives at the end of block {', '.join(silent)}"] if silent else []),
+    ]
+    return replace(credit, unread=tuple(at + 1 for at in odd)), tuple(notes)
+
+
+def _without_head(partition: TrueBlocks, x: Tensor) -> TrueBlocks:
+    """Blocks that were found, without an output layer among them: what it puts out are the outputs themselves."""
+    full = {**dict(partition.model.named_parameters()), **dict(partition.model.named_buffers())}
+    with torch.no_grad():
+        seen = partition.forward(full, x)
+    if seen.states[-1].shape != seen.logits.shape or "readout" in partition.parts(x).values():
+        return partition
+    if partition.depth == 1:
+        raise BadInput("found no blocks besides the output layer; name them with blocks=['path.0', 'path.1', ...]")
+    return replace(partition, names=partition.names[:-1], modules=partition.modules[:-1])
+
+
+def _segments(partition: TrueBlocks, x: Tensor) -> dict[str, int]:
+    """Weights outside all blocks, by the block whose output is the first state that depends on them."""
+    params, buffers = dict(partition.model.named_parameters()), dict(partition.model.named_buffers())
+    outside = {name: p for name, p in params.items() if partition.block_of(name) is None}
+    found: dict[str, int] = {}
+    for level in range(partition.depth + 1):
+        left = {name: p for name, p in outside.items() if name not in found}
+        full = {**buffers, **params}
+        reached = partition.reached(lambda live: partition.forward({**full, **live}, x).states[level], left)  # noqa: B023
+        found |= dict.fromkeys(reached, level - 1)
+    return {name: block for name, block in found.items() if block >= 0}
+
+
 def _plain_names(blocks: Where) -> Where:
     """Names without the prefix that ``torch.compile`` gives them."""
     if isinstance(blocks, Sequence) and not isinstance(blocks, str):
@@ -290,14 +425,21 @@ def _steady_logits(partition: TrueBlocks, x: Tensor) -> Tensor:
     try:
         with torch.no_grad():
             first, again = (partition.forward(full, part) for part in (x[:2], x[-2:]))
-    except BadInput:
-        raise
-    except Exception as error:
+    except BadInput as refused:
+        error = refused.__cause__
+        if error is None:
+            raise
         said = (str(error).strip().splitlines() or [""])[0]
         given = partition.inputs(x)
-        named = given if isinstance(given, dict) else {"x": given}
+        named = given if isinstance(given, dict) else {"x": given} if isinstance(given, Tensor) else {}
         shapes = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in named.items())
-        called = "model(x)" if given is x else f"model({', '.join(f'{name}=...' for name in named)})"
+        called = (
+            "forward(model, batch)"
+            if isinstance(given, OwnCall)
+            else "model(x)"
+            if given is x
+            else f"model({', '.join(f'{name}=...' for name in named)})"
+        )
         raise BadInput(
             f"the model failed on inputs {shapes.removeprefix('x ')}: {type(error).__name__}: {said}; "
             f"it is called as {called}"
@@ -311,13 +453,13 @@ def _steady_logits(partition: TrueBlocks, x: Tensor) -> Tensor:
             )
         if len(one) != 2:
             raise BadInput(
-                f"wanted states with samples on the first axis, state {level} of 2 samples has shape "
-                f"{tuple(one.shape)}; choose other blocks"
+                f"wanted states with samples on axis {partition.batch_axis}, state {level} of 2 samples has shape "
+                f"{tuple(one.movedim(0, partition.batch_axis).shape)}; pass batch_axis=..., or choose other blocks"
             )
-    if not isinstance(first.logits, Tensor) or first.logits.ndim != 2:
+    if not isinstance(first.logits, Tensor) or first.logits.ndim < 1 or len(first.logits) != 2:
         got = tuple(first.logits.shape) if isinstance(first.logits, Tensor) else type(first.logits).__name__
         raise BadInput(
-            f"wanted outputs of shape (samples, classes) from the model, got {got}; "
-            "wrap it in a module that returns them"
+            f"wanted outputs with samples on the first axis from the model, got {got} for 2 samples; "
+            "pass forward=lambda model, batch: ... that returns them so"
         )
     return first.logits

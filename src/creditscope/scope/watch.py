@@ -21,7 +21,9 @@ from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
 from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
+from creditscope.scope.bounds import SOME, Bounds, Plan, Probes, first
 from creditscope.scope.credit import Backward, CreditAdapter
+from creditscope.scope.inputs import Forward
 from creditscope.scope.measure import (
     accuracy_fields,
     correct_fields,
@@ -37,6 +39,10 @@ from creditscope.scope.restore import device_of, plain_model, restoring
 from creditscope.scope.steps import LastStep
 from creditscope.scope.subject import LossOf, Subject
 
+_COPIES = 0.1
+# Share of the samples on which the expensive set is measured at the first look.
+_FIRST = 0.25
+_LOOK = ("per-epoch", "guard", "expensive")
 OnRow = Callable[[HeaderRow, EpochRow | ProbeRow | EndRow], None]
 logger = logging.getLogger("creditscope")
 
@@ -65,6 +71,10 @@ def watch(
     seed: int = 0,
     redraws: int = 999,
     directions: int = 32,
+    probes: Probes = "standard",
+    memory: float | str | None = None,
+    forward: Forward | None = None,
+    batch_axis: int = 0,
 ) -> "Scope":
     """Watch a training loop: ``with cs.watch(model, probe=(x, y)) as scope:``, and ``scope.epoch()`` after each epoch.
 
@@ -80,7 +90,8 @@ def watch(
         backward: Likewise.
         out: Folder for the log, or a file that ends in ``.jsonl``; None keeps it in memory.
         every: Measure after every so many calls of ``epoch``.
-        budget: Largest share of the time that measuring may take, besides the first and the last observation.
+        budget: Largest share of the time that measuring may take. The first look is made before anything can be
+            known of the time; it counts, and so does the last, which is made on fewer samples where it would cost more.
         on_alert: Called with each alert; None logs a warning.
         on_row: Called with (header, row) for each row of the log, such as a sink of ``creditscope.integrations``.
         stop: Whether an alert ends the ``with`` block.
@@ -90,6 +101,10 @@ def watch(
         seed: The run's seed.
         redraws: K, redraws of the fresh-feedback null.
         directions: M, random directions of ρ.
+        probes: As in ``audit_model``.
+        memory: Likewise.
+        forward: Likewise.
+        batch_axis: Likewise.
     """
     if not (isinstance(every, int) and every >= 1):
         raise BadInput(f"wanted every to be a whole number of at least 1, got {every!r}; 1 measures after each epoch")
@@ -97,8 +112,13 @@ def watch(
         raise BadInput(f"wanted budget as a share of the time in [0, 1], got {budget}; 0.05 is five per cent")
     inner = plain_model(model)
     with restoring(inner):
-        subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed)
-    return Scope(subject, name, out, every, budget, on_alert, on_row, stop, redraws, directions, recipe, protocol)
+        bounds = Bounds(memory, None, probes)
+        subject = Subject.of(inner, blocks, probe, loss_fn, credit, backward, seed, bounds, forward, batch_axis)
+        planned = subject.planned(bounds, redraws, directions, keep_draws=False)
+        last = replace(planned, probes=bounds.chosen(redraws, directions, keep_draws=True))
+    return Scope(
+        subject, name, out, every, budget, on_alert, on_row, stop, redraws, directions, recipe, protocol, planned, last
+    )
 
 
 class Scope:
@@ -117,6 +137,8 @@ class Scope:
         directions: M.
         recipe: How it is trained.
         protocol: Whose checks raise alerts, and judge unless ``audit`` is told otherwise.
+        planned: What is measured on how much.
+        last: Likewise, at the end.
     """
 
     def __init__(
@@ -132,7 +154,9 @@ class Scope:
         redraws: int,
         directions: int,
         recipe: Recipe | None,
-        protocol: str | Protocol = "standard",
+        protocol: str | Protocol,
+        planned: Plan,
+        last: Plan,
     ) -> None:
         self.alerts: list[Alert] = []
         self.skipped: list[int] = []
@@ -140,7 +164,8 @@ class Scope:
         self._subject = subject
         self._every, self._budget = every, budget
         self._on_alert, self._on_row = on_alert, on_row
-        self._redraws, self._directions = redraws, directions
+        # Nothing is judged by the first look, and nothing is known yet of the time.
+        self._planned, self._last, self._first = planned, last, planned.smaller(_FIRST)
         self._protocol = protocol
         self._monitor = Monitor(protocol, mode="stop" if stop else "alert", on_problem=logger.warning)
         off = switched_off(device_of(subject.model).type)
@@ -155,9 +180,10 @@ class Scope:
         self._last_step = LastStep(subject.partition)
         self._correct: Tensor | None = None
         self._given: dict[str, Any] = {}
-        self._spent = 0.0
+        self._spent = self._copying = 0.0
         self._cost = {"per-epoch": 0.0, "guard": 0.0, "expensive": 0.0, "step": 0.0}
         self._independent: bool | None = None
+        self._shrunk: str | None = None
         self._init: dict[str, Tensor] = {}
         self._began = time.monotonic()
 
@@ -167,26 +193,25 @@ class Scope:
             self._writer.create(self._header)
         self._began = time.monotonic()
         self._measure(expensive=True, last=False)
-        # The budget does not hold for the first observation: the rest is planned by its cost.
-        self._spent = 0.0
-        self._began = time.monotonic()
         return self
 
     def step(self, decay: float = 0.0) -> None:
         """Say that the optimiser took a step; the last one before the expensive set shows whether steps go down.
 
-        The weights of the blocks are copied, as the budget allows.
+        The weights of the blocks are copied twice an epoch, before and after its last step, as the budget allows; which
+        that is follows from the number of steps in the epoch before.
 
         Args:
             decay: Share of the weights that decoupled decay took off (AdamW: lr × weight_decay).
         """
         self._step += 1
-        if not self._affordable("step"):
-            self._last_step.forget()
-            return
         began = time.monotonic()
-        self._last_step.keep(decay)
-        self._spend("step", began)
+        due = self._last_step.due
+        # Copies have a small share of the budget, for looks are what it is there for.
+        share = _COPIES * self._budget * (began - self._began)
+        self._last_step.keep(decay, copy=self._copying + self._cost["step"] <= share)
+        if due:
+            self._copying += self._spend("step", began)
 
     def epoch(self, accuracy: float | None = None, train_loss: float | None = None, lr: float | None = None) -> None:
         """Say that an epoch is done; the model is measured if it is due and the budget allows.
@@ -202,6 +227,12 @@ class Scope:
             raise BadInput(f"wanted accuracy as a fraction in [0, 1], got {accuracy}; write 0.91 for 91 %")
         self._epoch += 1
         self._given = {"test_accuracy": accuracy, "train_loss": train_loss, "lr": lr}
+        try:
+            self._look()
+        finally:
+            self._last_step.epoch()
+
+    def _look(self) -> None:
         if self._epoch % self._every:
             return
         if not self._affordable("per-epoch"):
@@ -215,7 +246,7 @@ class Scope:
 
     @property
     def overhead(self) -> float:
-        """Share of the time since the start that went into measuring, the first observation not counted."""
+        """Share of the time since the start that went into measuring."""
         elapsed = time.monotonic() - self._began
         return self._spent / elapsed if elapsed > 0 else 0.0
 
@@ -244,9 +275,11 @@ class Scope:
         return kind is not None and issubclass(kind, Stopped)
 
     def _last_observation(self) -> None:
-        """The epoch that is judged is always measured in full, whatever the budget."""
+        """The epoch that is judged is always measured, on as many samples as the budget allows."""
         measured = bool(self._epochs) and self._epochs[-1].epoch == self._epoch
         probed = any(row.epoch == self._epoch and row.fidelity is not None for row in self._probes)
+        if not (measured and probed):
+            self._shrink()
         if not measured:
             self.skipped = [epoch for epoch in self.skipped if epoch != self._epoch]
             self._measure(expensive=True, last=True)
@@ -281,9 +314,11 @@ class Scope:
 
     def _said_skipped(self) -> str | None:
         if not self.skipped:
-            return None
+            return self._shrunk
         epochs = ", ".join(map(str, self.skipped[:20])) + (", …" if len(self.skipped) > 20 else "")
-        return f"not measured after epochs {epochs}: the budget of {self._budget:.3g} of the time was spent"
+        return f"not measured after epochs {epochs}: the budget of {self._budget:.3g} of the time was spent" + (
+            f"; {self._shrunk}" if self._shrunk else ""
+        )
 
     def _passed_over(self) -> ProbeRow:
         why = f"skipped: measuring would take more than {self._budget:.3g} of the time; raise budget or every"
@@ -293,7 +328,19 @@ class Scope:
     def _affordable(self, *sets: str) -> bool:
         elapsed = time.monotonic() - self._began
         cost = sum(self._cost[name] for name in sets)
-        return self._spent + cost <= self._budget * (elapsed + cost)
+        # What the last look will cost is kept back, up to half of what there is: beyond that it is made smaller.
+        last = min(sum(self._cost[name] for name in _LOOK), 0.5 * self._budget * elapsed)
+        return self._spent + cost + last <= self._budget * (elapsed + cost + last)
+
+    def _shrink(self) -> None:
+        """The last look on so many samples that the budget holds, and not on fewer than a few."""
+        elapsed, cost = time.monotonic() - self._began, sum(self._cost[name] for name in _LOOK)
+        left = self._budget * (elapsed + cost) - self._spent
+        if cost <= left:
+            return
+        self._last = self._last.smaller(max(left, 0.0) / cost)
+        self._subject = self._subject.on_first(self._last.n)
+        self._shrunk = f"the last look was made on {self._last.n} samples to keep the budget of {self._budget:.3g}"
 
     def _measure(self, expensive: bool, last: bool) -> None:
         began = time.monotonic()
@@ -303,23 +350,21 @@ class Scope:
             if expensive or self._independent is None:
                 # Costs more than the per-epoch set, so not every time, but now and then, for a branch that starts
                 # at zero hides what it mixes.
-                self._independent = samples_are_independent(snapshot)
+                self._independent = samples_are_independent(first(snapshot, SOME))
                 self._spend("guard", began)
                 began = time.monotonic()
             observed = observe_model(subject, snapshot, self._independent)
             self._notes = observed.notes
-            finite = all(bool(h.isfinite().all()) for h in snapshot.observation.states)
             given = dict(self._given)
             # An accuracy of the user's own is on samples that are not known here: no sample's correctness goes with it.
-            self._correct = subject.correct(snapshot) if given.get("test_accuracy") is None else None
+            self._correct = subject.correct(observed.answers) if given.get("test_accuracy") is None else None
             given |= accuracy_fields(subject, self._correct)
-            loss = float(snapshot.observation.loss.double().mean())
-            row = epoch_row(subject, observed, self._init, self._epoch, step=self._step, test_loss=loss, **given)
+            row = epoch_row(subject, observed, self._init, self._epoch, step=self._step, **given)
             self._spend("per-epoch", began)
             if self._epoch == 0:
                 require_true_reference(snapshot, observed)
         self._add(row)
-        if expensive and finite:
+        if expensive and observed.finite:
             self._expensive(last)
 
     def _expensive(self, last: bool) -> None:
@@ -327,15 +372,17 @@ class Scope:
         with restoring(self._subject.model):
             snapshot = self._subject.snapshot(self._init, self._epoch, self._step)
             snapshot = replace(snapshot, update=self._last_step.update())
-            row = expensive_row(self._subject, snapshot, self._redraws, self._directions, keep_draws=last)
+            plan = self._last if last else self._planned if self._epoch else self._first
+            row = expensive_row(self._subject, snapshot, plan, last, self._independent)
         self._spend("expensive", began)
         self._add(row)
 
-    def _spend(self, measured: str, began: float) -> None:
+    def _spend(self, measured: str, began: float) -> float:
         taken = time.monotonic() - began
         self._spent += taken
         # The next one is expected to cost as much as the most expensive so far.
         self._cost[measured] = max(self._cost[measured], taken)
+        return taken
 
     def _diverged(self) -> bool:
         rows = self._epochs[-1:]

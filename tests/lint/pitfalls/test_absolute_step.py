@@ -46,6 +46,9 @@ WRONG = [
 ]
 
 RIGHT = [
+    "import torch\nkl = torch.log(weights + 1e-5) - torch.log(others + 1e-5)",
+    "import torch\ngap = model(weights + 1e-5) - baseline(weights)",
+    "import torch\nd = loss(h + 1e-3 * v) - 0.5 * penalty(h)",
     "import torch\nd = loss(h + 1e-3 * h.norm() * v) - loss(h)",
     "import torch\neps = 1e-3 * h.norm(dim=-1).median()\nd = loss(h + eps * v) - loss(h)",
     "import torch\nd = loss(h + 1e-3 * scale * v) - loss(h)",

@@ -3,6 +3,8 @@ import pytest
 CODE = "CS003"
 
 WRONG = [
+    "import torch\nmask = norms == 0\nangle[mask] = 1.  #!",
+    "import torch\nalignment[n < 1e-12] = 0  #!",
     "import torch\nc = torch.where(n == 0, 1.0, cos)  #!",
     "import torch\nc = torch.where(n > 0, cos, torch.zeros_like(cos))  #!",
     "import numpy as np\nc = np.where(norms < 1e-12, 0.0, cosines)  #!",
@@ -48,6 +50,9 @@ WRONG = [
 ]
 
 RIGHT = [
+    "import torch\nangle[mask] = 1.3 * math.pi",
+    "import torch\nangle[t >= 12] = 1.3",
+    "import torch\nangle[t >= 12] = 1.",
     "import torch\nc = torch.where(n == 0, torch.nan, cos)",
     "import torch\nc = torch.where(n == 0, float('nan'), cos)",
     "cos = None if norm == 0 else dot / norm",

@@ -23,14 +23,18 @@ WRONG = [
     HEAD
     + "class Base(nn.Module):\n    pass\n\n\nclass Layer(Base):\n    def __init__(self):\n"
     + "        self.B = torch.randn(3, 3)  #!",
-    "import torch\nfrom mine import Block\n\n\nclass Layer(Block):\n    def __init__(self):\n"
-    "        self.B = torch.randn(3, 3)  #!\n\n    def forward(self, x):\n        return x",
     "import torch as th\n\n\nclass Layer(th.nn.Module):\n    def __init__(self):\n        self.B = th.randn(3, 3)  #!",
     "import torch\nimport lightning as L\n\n\nclass Net(L.LightningModule):\n    def __init__(self):\n"
     "        self.B = torch.randn(3, 3)  #!",
 ]
 
 RIGHT = [
+    # What a class from elsewhere saves is not known, and a plain object is saved whole or not at all.
+    "import torch\nfrom mine import Block\n\n\nclass Layer(Block):\n    def __init__(self):\n"
+    "        self.B = torch.randn(3, 3)\n\n    def forward(self, x):\n        return x",
+    "import torch\n\n\nclass Feedback:\n    def __init__(self):\n        self.B = torch.randn(3, 3)\n\n"
+    "    def forward(self, x):\n        return x",
+    INIT + "        self.moments = torch.zeros_like(o)\n        self.moments.normal_()",
     INIT + "        self.register_buffer('B', torch.randn(o, i))",
     INIT + "        B = torch.randn(o, i)\n        self.register_buffer('B', B)",
     INIT + "        self.B = nn.Parameter(torch.randn(o, i), requires_grad=False)",

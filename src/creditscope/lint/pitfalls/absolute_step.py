@@ -12,6 +12,7 @@ from creditscope.lint.text import parts
 _SMALLEST, _LARGEST = 1e-10, 0.1
 _FLOAT64 = {"torch.float64", "torch.double", "jax.numpy.float64", "numpy.float64"}
 _JAX_FLOAT64 = "jax_enable_x64"
+_LIBRARIES = ("torch", "numpy", "math", "jax", "scipy")
 _Code = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 _SCALES = {"scale", "scales", "norm", "norms", "rms", "std", "size", "radius", "magnitude", "median", "relative"}
 _WRAPPERS = {"item", "mean", "sum", "detach", "double", "float", "cpu", "squeeze"}
@@ -29,8 +30,8 @@ def find(source: Source) -> Iterator[Hit]:
     in_float64 = _float64_functions(source)
     reported: set[ast.AST] = set()
     for difference in differences:
-        for side in (difference.left, difference.right):
-            for step in _steps(source, side):
+        for side, other in ((difference.left, difference.right), (difference.right, difference.left)):
+            for step in _steps(source, side, other):
                 if step not in reported and source.function(step) not in in_float64:
                     reported.add(step)
                     yield Hit(
@@ -42,10 +43,14 @@ def find(source: Source) -> Iterator[Hit]:
             yield Hit(node, "this step has an absolute size: in float32 it drowns in rounding once the value is large")
 
 
-def _steps(source: Source, side: ast.expr) -> Iterator[ast.BinOp]:
-    """The absolute steps at which one side of a difference evaluates a function."""
-    evaluation = _evaluation(source, side)
-    if evaluation is None:
+def _steps(source: Source, side: ast.expr, other: ast.expr) -> Iterator[ast.BinOp]:
+    """The absolute steps at which one side of a difference evaluates a loss that the other holds without them."""
+    evaluation, beside = _evaluation(source, side), _evaluation(source, other)
+    if evaluation is None or (source.qualified(evaluation.func) or "").split(".")[0] in _LIBRARIES:
+        return  # log(w + 1e-5) - log(v + 1e-5) guards a logarithm
+    if beside is not None and not same(evaluation.func, beside.func):
+        return
+    if beside is None and not isinstance(other, ast.Name | ast.Attribute):
         return
     for given in [*evaluation.args, *(item.value for item in evaluation.keywords)]:
         for value in (given, *source.values(given)):

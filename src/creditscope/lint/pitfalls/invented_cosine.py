@@ -8,7 +8,7 @@ from creditscope.lint.calls import argument, called_name, keyword, method, own_n
 from creditscope.lint.pitfall import Hit, Pitfall
 from creditscope.lint.recognise import LARGEST_GUARD, constant, is_cosine, is_gradient, is_norm, is_sum
 from creditscope.lint.source import MAX_HOPS, Source
-from creditscope.lint.text import like_cosine
+from creditscope.lint.text import like_angle, like_cosine
 
 _UNDEFINED = {"isnan", "isfinite", "isinf"}
 _FILLS = {"masked_fill", "masked_fill_"}
@@ -31,7 +31,8 @@ def find(source: Source) -> Iterator[Hit]:
             case ast.IfExp():
                 filled = _filled_by_condition(source, node)
             case ast.Assign(targets=[ast.Subscript(value=target, slice=mask)], value=value):
-                filled = constant(source, value) if is_cosine(source, target) and _asks_zero(source, mask) else None
+                named = is_cosine(source, target) or like_angle(own_name(target))
+                filled = constant(source, value) if named and _asks_zero(source, mask) else None
             case ast.If():
                 yield from _filled_by_branches(source, node)
                 continue

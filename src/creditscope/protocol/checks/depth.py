@@ -152,7 +152,7 @@ class Depth(Check):
         roles = {opponent.role for opponent in found}
         missing = [f"not compared: {listed(left_out)}"] if (left_out := _left_out(cell, found)) else []
         # Whoever trains the opponent on the best seeds alone must not pass by them.
-        missing += [f"{opponent.method} lacks {_seeds(alone)}" for opponent in found if (alone := _alone(opponent))]
+        missing += [f"{opponent.method} lacks {_seeds(lacks)}" for opponent in found if (lacks := _alone(opponent))]
         if "frozen" not in roles:
             missing.append(f"no frozen twin: {_why_not(cell)}")
         if "readout" not in roles and not self._more_than_shallow(cell, found):
@@ -237,8 +237,8 @@ class Depth(Check):
         roles = {opponent.role for opponent in found}
         if "frozen" not in roles or any(not opponent.matched for opponent in found):
             return _train_the_twin(cell)
-        if lacking := [(o.method, alone) for o in found if (alone := _alone(o))]:
-            return "; ".join(f"train {method} on {_seeds(alone)} too" for method, alone in lacking)
+        if lacking := [(o.method, lacks) for o in found if (lacks := _alone(o))]:
+            return "; ".join(f"train {method} on {_seeds(lacks)} too" for method, lacks in lacking)
         if control is not None and PP * control.low() <= self.threshold:
             if control.kind == "one seed":
                 return "train at least 3 seeds of bp and bp@frozen on this task"
