@@ -40,7 +40,7 @@ def test_the_summaries_fit_a_terminal_of_80_columns():
     lines = text.partition("Commands:")[2].splitlines()
     told = {line.split()[0]: line for line in lines if line.startswith("  ") and line.split()[0] in VERBS}
     assert set(told) == set(VERBS)
-    assert all(line.endswith(".") and "..." not in line and "…" not in line for line in told.values())
+    assert all(line.endswith((".", "?")) and "..." not in line and "…" not in line for line in told.values())
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -108,7 +108,7 @@ def test_so_is_what_the_system_refuses(front):
     def nameless():
         raise OSError(28, "No space left on device")
 
-    assert front(nameless)[1].startswith("creditscope: a file: No space left on device")
+    assert front(nameless)[1].startswith("creditscope: the output cannot be written: No space left on device")
 
 
 def test_a_stop_says_how_to_go_on(front):

@@ -8,15 +8,17 @@ import typer
 from creditscope.cli.options import Form, Logs, Methods, TextOrJson, Where, read_logs
 from creditscope.cli.say import say
 
-FIGURES = ("hero", "penalty-rescue", "penalty-sweep", "snapshot", "survival")
+
+def _names() -> list[str]:
+    from creditscope.figures import ARTEFACTS
+
+    return list(ARTEFACTS)
 
 
 def figure(
     name: Annotated[
         str,
-        typer.Argument(
-            help="hero, penalty-rescue, penalty-sweep, snapshot or survival.", autocompletion=lambda: list(FIGURES)
-        ),
+        typer.Argument(help="hero, penalty-rescue, penalty-sweep, snapshot or survival.", autocompletion=_names),
     ],
     logs: Logs,
     out: Annotated[Path, typer.Option(help="The picture: .pdf, .png or .svg; its data go beside it as .csv.")],

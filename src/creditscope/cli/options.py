@@ -86,7 +86,7 @@ def selection_of(where: list[str] | None, methods: str | None) -> "Selection":
 def read_logs(
     logs: Iterable[Path], where: list[str] | None, methods: str | None, reduce: "Reduce | None" = None
 ) -> "Loaded":
-    """The logs that a command line asks for, each as ``reduce`` leaves it; a file that was not read is named on stderr."""
+    """The logs that a command line asks for, as ``reduce`` leaves them; what was not read is named on stderr."""
     from creditscope.records.load import load_logs
 
     wanted = selection_of(where, methods)

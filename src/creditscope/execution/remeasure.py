@@ -40,10 +40,10 @@ def probe_checkpoint(
         model: Builds the model of a run that was trained on one of the user's own.
         rules: Rules from outside: ``package.module:Name``, or Python objects.
     """
-    _check_name(path)
     for name, number in (("redraws", redraws), ("directions", directions)):
         if number is not None and not 0 <= number <= 10**6:
             raise BadInput(argument(name, number), ": wanted a whole number from 0 to 1000000")
+    _check_name(path)
     tensors, metadata = read_checkpoint(path)
     spec = saved_spec(path, metadata)
     log = _ended_log(path, spec)
