@@ -52,16 +52,64 @@ def test_markdown_and_latex(form, mark):
 
 
 def test_sections_on_request(runs):
-    text = call(runs, "--decisions", "--sensitivity", "--no-timeline").stdout
+    text = call(runs, "--decisions", "--sensitivity").stdout
     assert "What each way of judging says" in text
     assert "Thresholds that change nothing" in text
     assert "Over time" not in text
+    assert "Over time" in call(runs, "--timeline").stdout
+
+
+def test_a_glance_by_default_and_the_rest_with_v(runs):
+    brief, full = call(GOLDEN, "--protocol", "published").stdout, call(GOLDEN, "--protocol", "published", "-v").stdout
+    assert len(brief.splitlines()) < len(full.splitlines()) / 2
+    assert "What fires or is open" in brief
+    assert all("passes, proxy:" in line for line in brief.splitlines() if "passes" in line)
+    assert {"Why", "Runs", "Over time"} <= set(full.splitlines())
+    assert brief.splitlines()[-1] == full.splitlines()[-1]
+
+
+def test_the_last_line_counts_the_verdicts():
+    result = call(GOLDEN, "--protocol", "published")
+    cells = json.loads(call(GOLDEN, "--protocol", "published", "--format", "json").stdout)["cells"]
+    kinds = [cell["verdict"] for cell in cells]
+    wanted = " · ".join(f"{kinds.count(kind)} {kind}" for kind in ("trustworthy", "walked back", "incomplete"))
+    assert result.stdout.splitlines()[-1] == wanted
+
+
+def test_choosing_methods_changes_no_verdict(runs):
+    """Its frozen twin and the positive control are no longer shown, and are still what it is compared with."""
+    whole = json.loads(call(runs, "--format", "json").stdout)
+    alone = json.loads(call(runs, "--methods", "dfa", "--format", "json").stdout)
+    judged = {cell["method"]: cell for cell in whole["cells"]}
+    (claim,) = [cell for cell in alone["cells"] if cell["verdict"] is not None]
+    assert claim == judged["dfa"]
+    assert alone["chosen"] == {"by": "methods dfa", "of": sum(cell["verdict"] is not None for cell in whole["cells"])}
+    assert "chosen" not in whole
+    assert "chosen by methods dfa" in call(runs, "--methods", "dfa").stdout
+
+
+def test_choosing_seeds_leaves_the_others_out(runs):
+    (claim,) = [
+        cell
+        for cell in json.loads(call(runs, "--where", "seed=42,rule=dfa", "--format", "json").stdout)["cells"]
+        if cell["verdict"] is not None
+    ]
+    assert claim["seeds"] == [42]
 
 
 def test_fail_on_walkback(runs):
     assert call(runs, "--fail-on-walkback").exit_code == 0
     assert call(GOLDEN, "--protocol", "published", "--fail-on-walkback").exit_code == 1
     assert call(GOLDEN, "--protocol", "published").exit_code == 0
+
+
+def test_fail_on_incomplete(runs):
+    assert call(runs, "--fail-on-incomplete").exit_code == 0
+    assert call(GOLDEN, "--protocol", "published", "--fail-on-incomplete").exit_code == 1
+    for path in runs.glob("*@*"):
+        path.unlink()
+    assert call(runs, "--fail-on-incomplete").exit_code == 3
+    assert call(runs, "--fail-on-walkback").exit_code == 0
 
 
 def test_a_skipped_file_is_named_on_stderr_and_fails_only_when_asked(runs):

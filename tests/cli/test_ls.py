@@ -1,10 +1,12 @@
 """``creditscope ls``: one line a run; what cannot be read is named on stderr."""
 
+import json
+
 import pytest
 from cases import specs as cases
 from typer.testing import CliRunner
 
-from creditscope.cli import app
+from creditscope.cli import app, display
 from creditscope.errors import BadInput
 from creditscope.records import EndRow, LogWriter
 
@@ -65,3 +67,52 @@ def test_nothing_there(tmp_path):
 
 def test_a_folder_that_is_not_there(tmp_path):
     assert isinstance(call(tmp_path / "nowhere").exception, BadInput)
+
+
+def test_on_a_narrow_terminal_a_file_name_stands_whole_on_its_own_line(folder, monkeypatch):
+    monkeypatch.setattr(display, "terminal_columns", lambda: 60)
+    lines = call(folder).stdout.splitlines()
+    names = sorted(path.name for path in folder.iterdir())
+    assert sorted(line.strip() for line in lines if line.startswith("  ")) == names
+
+
+def test_json(folder):
+    found = json.loads(call(folder, "--format", "json").stdout)
+    assert [(run["method"], run["epoch"], run["accuracy"], run["status"]) for run in found["runs"]] == [
+        ("bp", 2, 0.5, "finished"),
+        ("dfa-rms+pen0.01", 2, 0.5, "diverged"),
+        ("fa@frozen", 2, 0.5, "unfinished"),
+    ]
+    assert found["skipped"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "methods"),
+    [
+        (("--methods", "fa@frozen,bp"), {"bp", "fa@frozen"}),
+        (("--methods", "dfa-rms+pen1e-2"), {"dfa-rms+pen0.01"}),
+        (("--where", "seed=1,2"), {"bp", "dfa-rms+pen0.01"}),
+        (("--where", "penalty=0.01,credit_norm=rms"), {"dfa-rms+pen0.01"}),
+        (("--where", "train_last=0", "--where", "epochs=3"), {"fa@frozen"}),
+    ],
+)
+def test_runs_are_chosen(folder, options, methods):
+    found = json.loads(call(folder, *options, "--format", "json").stdout)
+    assert {run["method"] for run in found["runs"]} == methods
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--where", "epoch=3"), "--where: a run has no 'epoch'; did you mean 'epochs'"),
+        (("--where", "optimiser.rate=3"), "--where: optimiser has no 'rate'"),
+        (("--where", "probe=3"), "--where: probe has several parts; write probe.n=…"),
+        (("--where", "3"), "--where wants key=value,…, got '3'"),
+        (("--where", "epochs=7"), "--where: no run here has epochs=7; epochs is 3"),
+        (("--methods", "fa@frosen"), "--methods: no run here is 'fa@frosen'; did you mean 'fa@frozen'"),
+        (("--methods", "bp", "--where", "seed=2"), "none of the 3 runs is all of seed=2 and methods bp"),
+        (("--methods", ","), "--methods wants names separated by commas"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_says_what_there_is(folder, options, message):
+    assert message in call(folder, *options).exception.with_flags

@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import creditscope
 from creditscope import cli
 from creditscope.errors import BadFile
 
@@ -32,6 +33,26 @@ def test_help_loads_nothing_heavy(arguments):
     assert done.returncode == 0
     assert done.stderr == ""
     assert "Usage: creditscope" in done.stdout
+
+
+def test_the_summaries_fit_a_terminal_of_80_columns():
+    text = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "80"}, terminal_width=80).stdout
+    lines = text.partition("Commands:")[2].splitlines()
+    told = {line.split()[0]: line for line in lines if line.startswith("  ") and line.split()[0] in VERBS}
+    assert set(told) == set(VERBS)
+    assert all(line.endswith((".", "?")) and "..." not in line and "…" not in line for line in told.values())
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_version():
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert result.stdout == f"creditscope {creditscope.__version__}\n"
+
+
+def test_completion_names_the_figures():
+    shell = {"_CREDITSCOPE_COMPLETE": "complete_bash", "COMP_WORDS": "creditscope figure h", "COMP_CWORD": "2"}
+    result = CliRunner().invoke(cli.app, [], env=shell, prog_name="creditscope")
+    assert result.stdout.split() == ["hero"]
 
 
 def test_there_is_a_verb_for_each_file():

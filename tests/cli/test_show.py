@@ -1,5 +1,7 @@
 """``creditscope show``: one run, in full."""
 
+import json
+
 import pytest
 from cases import specs as cases
 from typer.testing import CliRunner
@@ -57,3 +59,28 @@ def test_a_torn_log_is_shown_and_said(log):
     assert result.exit_code == 0
     assert "torn" in result.stderr
     assert "unfinished" in result.stdout
+
+
+def test_settings_are_named_as_where_takes_them_never_as_python(log):
+    text = call(log).stdout
+    assert "{'" not in text
+    found = dict(line.split(maxsplit=1) for line in text.splitlines() if len(line.split()) > 1)
+    assert found["optimiser.lr"] == "0.001"
+    assert call(log, "--where", "optimiser.lr=1e-3,depth=4").exit_code == 0
+
+
+def test_several_runs_are_a_line_each_unless_asked(log, tmp_path):
+    other = cases.header("bp", seed=8)
+    LogWriter(tmp_path / "other.jsonl").create(other)
+    text = call(tmp_path).stdout
+    assert len(text.splitlines()) < 8
+    assert "2 runs; name one file" in text
+    assert "field" in call(tmp_path, "-v").stdout
+    assert "seed 8" in call(tmp_path, "--methods", "bp").stdout
+
+
+def test_json(log):
+    (run,) = json.loads(call(log, "--format", "json", "--epochs", 3).stdout)["runs"]
+    assert run["spec"]["penalty"] == 0.01
+    assert run["epochs"][-1]["accuracy"] == [0.39]
+    assert run["status"] == "stopped"

@@ -40,7 +40,7 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(spec, tmp_path):
 def test_a_sweep_prints_its_plan_first_and_is_done_once(spec, tmp_path):
     first = call(spec, "--device", "cpu", "--out", tmp_path, "--fleet-size", 3)
     assert first.exit_code == 0
-    plan, told = first.stdout.split("by a short calibration\n")
+    plan, told = first.stdout.split("MiB\n")
     assert "4 runs in 2 fleet(s)" in plan
     assert "the largest fleet takes about" in plan
     assert "accuracy" in told
@@ -61,6 +61,8 @@ def test_a_sweep_prints_its_plan_first_and_is_done_once(spec, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--device", "tpu", "--dry-run"), "--device tpu: wanted auto, cpu or cuda"),
+        (("--on", "ray", "--device", "tpu", "--dry-run"), "--device tpu: wanted auto, cpu or cuda"),
         (("--on", "slurm"), "--on slurm: wanted local or ray"),
         (("--address", "auto"), "--address, --store and --scratch go with --on ray"),
         (("--store", "s3://x"), "--address, --store and --scratch go with --on ray"),

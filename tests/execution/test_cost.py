@@ -1,4 +1,4 @@
-"""The time of a sweep: each kind of run is timed once, and counted as often as it is there."""
+"""The time of a sweep: a fleet is timed as it trains, and fleets of the same make are timed once."""
 
 import pytest
 import torch
@@ -10,16 +10,21 @@ from creditscope.execution.plan import Limits, survey
 from creditscope.execution.remote import RemoteContext
 
 
-def test_one_run_of_each_kind_is_timed(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("size", "sizes", "seconds"),
+    [(1, [1, 1], 4 * 1.5), (4, [4], 4.5), (3, [2, 2], 2 * 2.5)],
+)
+def test_fleets_of_one_make_are_timed_once(tmp_path, monkeypatch, size, sizes, seconds):
+    """Two runs of bp and two of dfa: alone, all together, and each rule as a fleet."""
     runs = tiny_runs(tmp_path)
     timed = []
 
     def fake(fleet):
-        timed.append(fleet.spec.rule)
-        return Estimate(train={"bp": 1.0, "dfa": 10.0}[fleet.spec.rule], measure=0.5, probe=0.0)
+        timed.append(len(fleet.specs))
+        return Estimate(train=1.0 * len(fleet.specs), measure=0.5, probe=0.0)
 
     monkeypatch.setattr(module, "estimate", fake)
-    plan = survey(tmp_path / "runs", runs, False, Limits(runs=1)).plan(threads=1)
-    seconds = module.sweep_seconds(plan, RemoteContext({"synthetic": "synthetic"}), torch.device("cpu"))
-    assert seconds == pytest.approx(2 * 1.5 + 2 * 10.5)
-    assert sorted(timed) == ["bp", "dfa"]
+    plan = survey(tmp_path / "runs", runs, False, Limits(runs=size)).plan(threads=1)
+    source = RemoteContext({"synthetic": "synthetic"})
+    assert module.sweep_seconds(plan, source, torch.device("cpu")) == pytest.approx(seconds)
+    assert sorted(timed) == sizes

@@ -119,3 +119,16 @@ def test_a_run_that_has_not_ended_is_gone_on_with_first(saved):
 
 def test_a_run_can_be_measured_again_and_again(saved):
     assert again(saved).epoch == again(saved).epoch == 2
+
+
+def test_the_log_in_place_of_the_checkpoint_is_told_apart(saved):
+    log = saved.with_suffix(".jsonl")
+    before = log.read_bytes()
+    with pytest.raises(BadInput, match=rf"wanted the checkpoint .* got {log.name}; give {saved.name}, which lies"):
+        again(log)
+    with pytest.raises(BadInput, match=r"there is no file none\.safetensors"):
+        again(saved.with_name("none.safetensors"))
+    saved.unlink()
+    with pytest.raises(BadInput, match=rf"got {log.name}; no {saved.name} lies beside it"):
+        again(log)
+    assert log.read_bytes() == before

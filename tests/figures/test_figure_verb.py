@@ -1,5 +1,6 @@
 """``creditscope figure`` from the command line."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -78,3 +79,30 @@ def test_bad_use_is_one_line(tmp_path, monkeypatch, arguments, message):
     assert message in result.exception.with_flags
     assert "\n" not in str(result.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_committed_hero_is_what_its_command_draws(tmp_path):
+    """The command under the picture, on the committed logs: four methods of one experiment out of all of them."""
+    root = Path(__file__).parents[2]
+    command = "--methods bp,fa-block,dfa-rms,dfa --where epochs=100,terminal_ln=true"
+    result = invoke("hero", root / "results" / "cifar10-h200", *command.split(), "--out", tmp_path / "hero.svg")
+    assert result.exit_code == 0, result.output
+    for suffix in (".svg", ".csv"):
+        assert (tmp_path / f"hero{suffix}").read_bytes() == (root / "docs/figures" / f"hero{suffix}").read_bytes()
+
+
+def test_json_holds_every_value_and_the_picture_is_written(tmp_path):
+    write(audit_suite(3), tmp_path / "runs")
+    out = tmp_path / "hero.png"
+    result = invoke("hero", tmp_path / "runs", "--out", out, "--format", "json")
+    found = json.loads(result.stdout)
+    assert found["out"] == str(out)
+    assert out.stat().st_size > 10_000
+    rows = list(csv.DictReader(out.with_suffix(".csv").read_text().splitlines()))
+    assert [point["y"] for point in found["points"]] == [float(row["y"]) if row["y"] else None for row in rows]
+
+
+@pytest.mark.parametrize("height", ["1", "30"])
+def test_a_height_that_no_page_has_is_refused(tmp_path, height):
+    result = invoke("hero", tmp_path, "--out", tmp_path / "x.png", "--height", height)
+    assert "--height wants 1.5 to 20 inches" in result.exception.with_flags

@@ -9,6 +9,7 @@ from figures.cases import COLLAPSED, DEPTH, Shape, audit_suite, foreign, run, ru
 from creditscope.figures import hero_table
 from creditscope.figures.hero import MOST_SERIES
 from creditscope.figures.table import EXACT
+from creditscope.figures.text import sci
 from creditscope.records import DataSpec, RunLog
 from creditscope.records.rows import Cosines, Gamma
 
@@ -65,21 +66,43 @@ def test_acting_index_shows_the_acting_cosine_and_its_mean():
 def test_captions_say_collapse_only_where_the_logs_show_it():
     sick = hero_table([*runs("bp"), *runs("dfa-rms", shape=COLLAPSED)])
     well = hero_table([*runs("bp"), *runs("dfa-rms", shape=HEALTHY_DFA)])
-    assert "Aligned at l = 0 alone, near 0 deeper: dfa-rms." in plain(sick.panel("B").caption)
-    assert "Aligned at every l shown: dfa-rms." in plain(well.panel("B").caption)
-    assert "Below the floor at every l shown: dfa-rms" in plain(sick.panel("C").caption)
-    assert "Below" not in well.panel("C").caption
-    assert "Above the floor at every l shown: bp" in plain(well.panel("C").caption)
-    assert "dfa-rms" in well.panel("C").caption
+    cosines = {point.x: point.y for point in sick.of("B", "dfa-rms")}
+    deep = sorted(value for block, value in cosines.items() if block > 0)
+    assert plain(sick.panel("B").caption).startswith(
+        f"dfa-rms is aligned at l = 0 alone ({cosines[0]:.2f}); elsewhere {deep[0]:z.2f} to {deep[-1]:.2f}."
+    )
+    least = min(point.y for point in well.of("B", "dfa-rms"))
+    assert f"dfa-rms is aligned at every l shown: at least {least:.2f} at l = " in plain(well.panel("B").caption)
+    assert "Exact by construction: bp." in well.panel("B").caption
+    norms = [point.y for point in sick.of("C", "dfa-rms")]
+    (floor,) = [point.y for point in sick.of("C", kind="line")]
+    assert max(norms) < floor
+    assert plain(sick.panel("C").caption).startswith(
+        f"dfa-rms sinks below the floor at every l shown, down to {sci(min(norms))}: "
+        f"{sci(floor / min(norms))} times too small. bp stays above the floor 1.28e-5"
+    )
+    assert plain(well.panel("C").caption).startswith("Every reference stays above the floor 1.28e-5: the least is ")
+    assert "sinks" not in well.panel("C").caption
+
+
+def test_a_cosine_against_the_reference_is_said_with_its_place():
+    shape = Shape(300.0, 0.04, 0.5, (0.4, -0.2, 0.0, -0.3, 0.0), (0.4, -0.2, 0.0, -0.3, 0.0), 0.1)
+    caption = plain(hero_table(runs("dfa-rms", shape=shape)).panel("B").caption)
+    assert "; against the reference at l = 1, 3." in caption
 
 
 def test_quadrant_words_follow_the_signs():
     low = Shape(300.0, 0.04, 0.05, (-0.2,) * 5, (-0.2,) * 5, 0.0)
     odd = Shape(300.0, 0.04, 0.5, (-0.2,) * 5, (-0.2,) * 5, 0.0)
-    caption = plain(hero_table([*runs("bp"), *runs("dfa", shape=low), *runs("fa-block", shape=odd)]).panel("A").caption)
-    assert "Looks like learning: bp." in caption
-    assert "Neither: dfa." in caption
-    assert "Accurate, not aligned: fa-block." in caption
+    table = hero_table([*runs("bp"), *runs("dfa", shape=low), *runs("fa-block", shape=odd)])
+    caption = plain(table.panel("A").caption)
+    at = {point.series: point for point in table.of("A", kind="point")}
+    assert f"Looks like learning: bp (Γ 1.00, accuracy {at['bp'].y:.2f})." in caption
+    assert f"Neither: dfa (Γ −0.20, accuracy {at['dfa'].y:.2f})." in caption
+    assert f"Accurate, not aligned: fa-block (Γ −0.20, accuracy {at['fa-block'].y:.2f})." in caption
+    assert plain(hero_table(runs("bp")).panel("A").caption).startswith("Looks like learning: bp (")
+    both = plain(hero_table(audit_suite(5)).panel("A").caption)
+    assert both.startswith("Looks like learning: all ")
 
 
 @pytest.mark.parametrize(("frozen", "words"), [(0.45, "Below its own frozen"), (0.15, "Above its own frozen")])

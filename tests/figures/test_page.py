@@ -5,9 +5,10 @@ from figures.cases import Shape, audit_suite, foreign, penalty_suite, run, runs,
 from figures.layout import clipped, misplaced_captions, overlapping, problems, smallest_type, words
 
 from creditscope.figures import draw_figure
-from creditscope.figures.hero_text import QUADRANTS
+from creditscope.figures.hero_text import QUADRANTS, SHORT
 from creditscope.figures.page import fit, pretty, text_width, wrap
-from creditscope.figures.style import styled
+from creditscope.figures.penalty_rescue import CONTROL
+from creditscope.figures.style import ladder, line_styles, styled
 
 
 def crowded():
@@ -79,13 +80,16 @@ def test_the_overlap_test_can_fail():
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_quadrant_words_keep_clear_of_the_edges(width):
     figure = draw_figure("hero", audit_suite(5), width).figure
-    boxes = {text: box for text, box in words(figure) if text in QUADRANTS.values()}
+    names = {text: name for texts in (QUADRANTS, SHORT) for name, text in texts.items()}
+    boxes = {names[text]: box for text, box in words(figure) if text in names}
     panel = next(axes for axes in figure.axes if "Γ" in axes.get_xlabel())
-    assert set(boxes) == set(QUADRANTS.values())
+    assert set(boxes) == set(QUADRANTS)
+    if width == "two":
+        assert set(QUADRANTS.values()) <= {text for text, _ in words(figure)}
     zero = panel.transData.transform((0, 0))[0]
     air = 0.01 * 300
     for name in ("neither", "accurate"):
-        box = boxes[QUADRANTS[name]]
+        box = boxes[name]
         assert panel.bbox.x0 + air < box.x0 < box.x1 < zero - air
 
 
@@ -95,18 +99,66 @@ def test_the_title_with_cost_and_gap_takes_one_line():
     assert "\n" not in title
 
 
-def test_panels_are_stacked_in_one_column():
+def test_one_column_has_two_rows():
     def rows(width: str) -> int:
         axes = [axes for axes in draw_figure("hero", audit_suite(5), width).figure.axes if axes.axison]
         return len({round(axes.get_position().y0, 3) for axes in axes})
 
     assert rows("two") == 1
-    assert rows("one") == 3
+    assert rows("one") == 2
 
 
-def test_an_empty_panel_says_why_inside():
-    figure = draw_figure("hero", published()).figure
-    assert any("no log holds cosines" in text for text, _ in words(figure))
+@pytest.mark.parametrize(("name", "logs", "index"), CASES)
+def test_one_column_is_as_high_as_a_journal_prints_unless_asked(name, logs, index):
+    made = logs()
+    assert draw_figure(name, made, "one", index).figure.get_size_inches()[1] <= 4.5 + 1e-9
+    assert draw_figure(name, made, "one", index, height=8.0).figure.get_size_inches()[1] == pytest.approx(8.0)
+
+
+def test_a_panel_without_a_series_is_closed_and_the_caption_says_why():
+    drawn = draw_figure("hero", published())
+    titles = [text for text, _ in words(drawn.figure) if text[:3] in ("(A)", "(B)", "(C)")]
+    assert [title[:3] for title in titles] == ["(A)", "(C)"]
+    assert any("Not drawn: (B), no log holds cosines" in text.replace("\n", " ") for text, _ in words(drawn.figure))
+
+
+def test_rows_that_are_compared_have_the_same_axes():
+    figure = draw_figure("snapshot", snapshot_suite()).figure
+    limits = {}
+    for axes in figure.axes:
+        limits.setdefault(axes.get_ylabel(), set()).add(axes.get_ylim())
+    assert len(limits) == 2
+    assert all(len(found) == 1 for found in limits.values())
+
+
+def test_lines_are_named_at_their_ends_in_their_colours():
+    drawn = draw_figure("penalty-sweep", penalty_suite())
+    looks = ladder([item.label for item in drawn.table.series])
+    (panel,) = [axes for axes in drawn.figure.axes if axes.get_ylabel() == "test accuracy"]
+    ends = {text.get_text(): text for text in panel.texts if text.get_text() in looks}
+    assert set(ends) == set(looks)
+    final = {item.label: drawn.table.of("c", item.label, "point")[-1].y for item in drawn.table.series}
+    order = sorted(ends, key=lambda name: ends[name].xy[1])
+    assert order == sorted(final, key=lambda name: final[name])
+    assert all(ends[name].get_color() == looks[name].color for name in ends)
+    assert drawn.figure.legends == []
+
+
+def test_the_strip_names_the_drawn_methods_in_their_colours():
+    drawn = draw_figure("hero", [*audit_suite(5), *runs("dfa", epochs=5)])
+    looks = line_styles(drawn.table.series)
+    named = {text.get_text(): text.get_color() for axes in drawn.figure.axes for text in axes.texts}
+    for method in ("bp", "fa-block", "dfa-rms", "dfa"):
+        assert named[method] == looks[method].color
+    assert looks["dfa"].color != looks["dfa-rms"].color
+
+
+def test_a_control_that_would_squash_the_bars_is_cut_and_it_is_said():
+    drawn = draw_figure("penalty-rescue", penalty_suite())
+    (panel,) = [axes for axes in drawn.figure.axes if "mean over" in axes.get_ylabel()]
+    tallest = max(bar.high for bar in drawn.table.of("b", kind="bar") if bar.high is not None and bar.x != CONTROL)
+    assert tallest < panel.get_ylim()[1] < 1.0
+    assert any("bars of the BP gradient are cut, at 1.00" in text.replace("\n", " ") for text, _ in words(drawn.figure))
 
 
 def test_captions_and_notes_are_printed():

@@ -65,10 +65,10 @@ def test_a_killed_seed_is_drawn_beside_the_band():
 
 def test_missing_row_and_rule_are_named_and_the_panel_says_why():
     table = snapshot_table(runs("bp"))
-    assert table.panel("c").empty == "no such run in these logs"
+    assert table.panel("c").empty == "these logs hold no run of ResMLP without terminal LN"
     assert table.warnings == (
         "snapshot: ResMLP with terminal LN: no dfa run in these logs; drawn without it",
-        "snapshot: ResMLP without terminal LN: no run in these logs; its panels stay empty",
+        "snapshot: ResMLP without terminal LN: no run in these logs; its panels are closed",
     )
 
 

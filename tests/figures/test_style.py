@@ -1,5 +1,7 @@
 """Looks that can be told apart without colour, and the published colours where they are due."""
 
+from itertools import pairwise
+
 from creditscope.figures.style import BLUE, ORANGE, RED, family, ladder, line_styles
 from creditscope.figures.table import Series
 
@@ -40,4 +42,8 @@ def test_the_ladder_darkens_with_lambda():
     light = [sum(w * int(look.color[i : i + 2], 16) for i, w in weights.items()) for look in chosen]
     assert light == sorted(light, reverse=True)
     assert len({look.marker for look in chosen}) == 6
+    for most in range(2, 7):  # neighbours differ by more than a shade
+        shades = [look.color for look in ladder([str(i) for i in range(most)]).values()]
+        channels = [[int(shade[i : i + 2], 16) for i in (1, 3, 5)] for shade in shades]
+        assert min(sum(abs(a - b) for a, b in zip(x, y, strict=True)) for x, y in pairwise(channels)) > 90
     assert len(ladder([str(i) for i in range(9)])) == 9

@@ -78,9 +78,9 @@ def column(lines, name):
 
 def test_show(case):
     path, logs, wanted = case
-    text = CliRunner().invoke(app, ["show", str(path)]).stdout
+    text = CliRunner().invoke(app, ["show", str(path), "-v"]).stdout
     for log in logs:
-        block = text.split(f"({log.name})")[1].split("\n\n")[2].splitlines()
+        block = text.split(f"seed {log.spec.seed}\n{log.name}")[1].split("\n\n")[2].splitlines()
         cells = column(block, f"‖g_l‖ ({UNIT})")
         assert float(cells[-1].split()[LAST]) == pytest.approx(wanted[log.spec.rule], rel=digits(2))
 

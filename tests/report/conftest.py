@@ -59,7 +59,7 @@ def visit(chromium):
     """Open a file and return its page; at the end nothing was asked for but that file, and no error was logged."""
     opened, asked, errors = [], [], []
 
-    def open_page(path, **options):
+    def open_page(path, view="", **options):
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         opened.append(context)
         tab = context.new_page()
@@ -75,7 +75,9 @@ def visit(chromium):
         tab.route("**/*", answer)
         tab.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
         tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.goto(uri)
+        tab.goto(uri + view)
+        if options.get("java_script_enabled", True):
+            tab.wait_for_selector("html[data-drawn=all]")
         return tab
 
     open_page.errors = errors

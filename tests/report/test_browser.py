@@ -1,5 +1,6 @@
 """The page in a real browser: nothing is asked for, every control works, by hand, by key, on paper and on a phone."""
 
+import csv
 import json
 import math
 from dataclasses import replace
@@ -182,14 +183,16 @@ def test_a_plot_is_read_by_key(visit, html):
 
 def test_every_control_is_reached_by_tab(visit, html):
     tab = visit(html)
-    wanted = tab.evaluate("document.querySelectorAll('.bar input, .bar select, .plot, #theme, summary').length")
+    wanted = tab.evaluate(
+        "document.querySelectorAll('.bar input, .bar select, .plot, #theme, summary, .matrix a').length"
+    )
     reached = set()
-    for _ in range(400):
+    for _ in range(600):
         tab.keyboard.press("Tab")
         key = tab.evaluate(
             """() => { const node = document.activeElement;
               if (node === document.body) return 'end';
-              if (!node.matches('.bar input, .bar select, .plot, #theme, summary')) return null;
+              if (!node.matches('.bar input, .bar select, .plot, #theme, summary, .matrix a')) return null;
               return [...document.querySelectorAll('*')].indexOf(node); }"""
         )
         if key == "end":
@@ -297,12 +300,217 @@ def test_without_scripts_the_numbers_stand(visit, html, page):
     assert "walked back" in tab.locator("#verdict").inner_text()
 
 
-def test_another_experiment_is_chosen(visit, logs, tmp_path):
+@pytest.fixture(scope="module")
+def two(logs, tmp_path_factory):
+    """A page of two experiments: bp and dfa-rms over five epochs, dfa over three."""
     from protocol import cases
 
-    out = write_report([*logs, *cases.healthy("dfa", epochs=3)], tmp_path / "report.html")
-    tab = visit(out)
-    assert len(Page(out.read_text(encoding="utf-8")).data["groups"]) == 2
+    out = tmp_path_factory.mktemp("two") / "report.html"
+    return write_report([*logs, *cases.healthy("dfa", epochs=3)], out, title="What credit reaches")
+
+
+def test_a_click_on_a_sign_opens_its_evidence(visit, html, page):
+    tab = visit(html)
+    sign = tab.locator(".matrix a", has_text="✕").first
+    assert sign.get_attribute("aria-label") == "dfa-rms, scale: fires"
+    sign.click()
+    said = tab.locator("#evidence")
+    row = next(
+        row for row in page.table("method", "outcome", "seeds", "value", "threshold") if row["method"] == "dfa-rms"
+    )
+    for part in ("dfa-rms: ", "✕ fires", row["value"], row["threshold"], row["fires since"], "growth"):
+        assert part in said.inner_text()
+    tab.keyboard.press("Escape")
+    assert not said.is_visible()
+    tab.locator(".chips a", has_text="depth").first.click()
+    tab.click("#evidence-plot")
+    assert not said.is_visible()
+    assert tab.url.split("#")[1].startswith("check-depth")
+
+
+@pytest.mark.parametrize("width", [1366, 1440, 1920])
+def test_the_verdicts_are_never_clipped(visit, html, width):
+    tab = visit(html, viewport={"width": width, "height": 900})
+    for part in (".matrix tbody td.verdict .tone", ".matrix td.sign:last-child a", "#usual td:last-child .tone"):
+        for node in tab.locator(part).all():
+            box, room = node.bounding_box(), node.locator("xpath=ancestor::div[1]").bounding_box()
+            assert box["x"] >= room["x"]
+            assert box["x"] + box["width"] <= room["x"] + room["width"]
+
+
+def test_the_verdict_column_stays_while_a_narrow_window_scrolls_to_the_checks(visit, html):
+    tab = visit(html, viewport={"width": 720, "height": 900})
+    verdict = tab.locator(".matrix tbody td.verdict").first
+    before = verdict.bounding_box()["x"]
+    tab.evaluate("document.querySelector('.matrix').scrollLeft = 300")
+    assert tab.evaluate("document.querySelector('.matrix').scrollLeft") > 0
+    assert verdict.bounding_box()["x"] <= before
+    assert verdict.bounding_box()["x"] >= tab.locator(".matrix").bounding_box()["x"]
+
+
+def test_one_choice_for_cards_tables_and_plots(visit, two):
+    tab = visit(two)
+
+    def seen():
+        cards = [node.inner_text() for node in tab.locator(".card h3").all() if node.is_visible()]
+        rows = [node.inner_text() for node in tab.locator(".matrix tbody tr[data-cell] th").all() if node.is_visible()]
+        usual = [node.inner_text() for node in tab.locator("#usual tbody th").all() if node.is_visible()]
+        return cards, rows, usual
+
+    assert seen() == (
+        ["bp", "dfa-rms", "dfa"],
+        ["bp (A)", "dfa-rms (A)", "dfa (B)"],
+        ["bp (A)", "dfa-rms (A)", "dfa (B)"],
+    )
+    tab.select_option("#choose [data-key=group]", "1")
+    assert seen() == (["dfa"], ["dfa (B)"], ["dfa (B)"])
+    assert "Experiment B: " in tab.locator("#plot-scale-which").inner_text()
+    tab.select_option("#choose [data-key=group]", "all")
+    tab.click("#choose summary")
+    tab.locator("#choose [data-key='verdict:trustworthy']").uncheck()
+    assert seen() == (["dfa-rms"], ["dfa-rms (A)"], ["dfa-rms (A)"])
+    assert series(tab, "plot-scale") == 3
+    assert tab.locator("#choose .count").inner_text() == "1 of 3 claims shown"
+
+
+def test_the_address_brings_the_view_back(visit, two):
+    tab = visit(two)
+    tab.click("#choose summary")
+    tab.locator("#choose [data-key='seed:123']").uncheck()
+    tab.select_option("#plot-direction-bar [data-key=quantity]", "rho")
+    tab.locator("#plot-scale-bar [data-key=log]").uncheck()
+    tab.locator("#heat-bar input").focus()
+    tab.keyboard.press("Home")
+    tab.wait_for_timeout(300)
+    view = "#" + tab.url.split("#")[1]
+    again = visit(two, view=view)
+    assert series(again, "plot-scale") == series(tab, "plot-scale") == 4
+    assert again.locator("#plot-scale").get_attribute("data-log") == "false"
+    assert first(again, "plot-direction") == first(tab, "plot-direction")
+    assert again.locator("#heat-bar").inner_text().startswith("epoch 0")
+    assert "?" not in visit(two).url
+
+
+def test_a_link_to_a_sign_opens_its_evidence(visit, html):
+    tab = visit(html, view="#ev-1-scale")
+    assert "dfa-rms: " in tab.locator("#evidence-title").inner_text()
+
+
+def test_zoom_keeps_its_ticks_and_is_undone(visit, html):
+    tab = visit(html, viewport={"width": 1280, "height": 1000})
+    plot = tab.locator("#plot-scale .u-over")
+    plot.scroll_into_view_if_needed()
+    reset = tab.locator("#plot-scale-bar [data-key=reset]")
+    assert not reset.is_visible()
+    box = plot.bounding_box()
+    tab.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.4 * box["height"])
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.5 * box["height"], steps=4)
+    tab.mouse.up()
+    tab.mouse.move(0, 0)
+    assert reset.is_visible()
+    # The numbers beside the axis are painted left of the plot: ink there says that ticks are left.
+    painted = tab.evaluate(
+        """() => { const canvas = document.querySelector('#plot-scale canvas'), ratio = devicePixelRatio;
+          const tall = canvas.height - 80 * ratio, context = canvas.getContext('2d');
+          const pixels = context.getImageData(24 * ratio, 20 * ratio, 34 * ratio, tall).data;
+          let inked = 0; for (let i = 3; i < pixels.length; i += 4) if (pixels[i] > 120) inked++; return inked; }"""
+    )
+    assert painted > 40
+    reset.click()
+    assert not reset.is_visible()
+    assert ink(tab, "plot-scale")[0] > 1000
+
+
+def test_seeds_are_named(visit, html):
+    tab = visit(html)
+    over = tab.locator("#plot-accuracy .u-over")
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+    text = tab.locator("#plot-accuracy .tip").inner_text()
+    assert all(f"seed {seed}" in text for seed in (42, 123, 456))
+
+
+def test_a_plot_is_taken_away_as_csv_and_png(visit, html, page):
+    tab = visit(html)
+    with tab.expect_download() as saved:
+        tab.click("#plot-accuracy-bar [data-key=csv]")
+    assert saved.value.suggested_filename == "plot-accuracy-accuracy.csv"
+    head, *rows = csv.reader(saved.value.path().read_text().splitlines())
+    assert head == ["experiment", "method", "verdict", "seed", "log", "state", "epoch", "accuracy"]
+    found = {(row[4], int(row[6])): float(row[7]) for row in rows}
+    drawn = [run for run in page.data["runs"] if page.data["cells"][run["cell"]]["claim"]]
+    assert found == {
+        (run["log"], epoch): value
+        for run in drawn
+        for epoch, value in zip(run["epochs"], run["values"]["accuracy"][0], strict=True)
+    }
+    with tab.expect_download() as saved:
+        tab.click("#plot-accuracy-bar [data-key=png]")
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_is_sorted_by_a_click(visit, html):
+    tab = visit(html)
+    column = tab.locator("#check-scale thead th", has_text="value")
+
+    def values():
+        cells = tab.locator("#check-scale .scroll >> nth=0 >> td:nth-child(4)")
+        return [float(text.rstrip("×")) for text in cells.all_inner_texts()]
+
+    column.locator("button").click()
+    assert column.get_attribute("aria-sort") == "ascending"
+    assert values() == sorted(values())
+    column.locator("button").click()
+    assert column.get_attribute("aria-sort") == "descending"
+    assert values() == sorted(values(), reverse=True)
+
+
+def test_heatmaps_give_the_means_over_seeds_at_the_epoch_of_the_slider(visit, html, page):
+    tab = visit(html)
+    assert page.data["heatmaps"] == ["cosine", "gain", "growth"]
+    assert tab.locator("#heat canvas:not(.scale)").count() == 2 * 3
+    tab.locator("#heat-bar input").focus()
+    tab.keyboard.press("Home")
+    tab.keyboard.press("ArrowRight")
+    runs = [run for run in page.data["runs"] if run["log"].startswith("dfa-rms-s")]
+    growth = [math.prod(run["values"]["growth"][block][1] for run in runs) ** (1 / 3) for block in range(4)]
+    said = tab.locator("#heat .values").last.inner_text()
+    assert said.startswith("epoch 1: ")
+    shown = [float(part.split()[-1]) for part in said.removeprefix("epoch 1: ").split(" · ")]
+    assert shown == pytest.approx(growth, rel=1e-3)
+
+
+def test_every_experiment_is_on_paper_under_its_name(visit, two):
+    tab = visit(two)
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    for plot in ("plot-scale", "plot-accuracy"):
+        names = (
+            tab.locator(f"figure:has(#{plot}), figure:has(#{plot}) + .print-copy").locator(".which").all_inner_texts()
+        )
+        assert [name[:13] for name in names] == ["Experiment A:", "Experiment B:"]
+        painted = tab.evaluate(
+            """id => { const canvas = document.querySelector(`figure:has(#${id}) + .print-copy canvas`);
+              const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+              return [...pixels].filter(Boolean).length; }""",
+            plot,
+        )
+        assert painted > 1000
+    tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert tab.locator(".print-copy").count() == 0
+
+
+def test_a_title_of_ones_own(visit, two):
+    tab = visit(two)
+    assert tab.title() == "What credit reaches – creditscope report"
+    assert tab.locator("h1").inner_text() == "What credit reaches"
+    assert "3 claims judged" in tab.locator("#verdict").inner_text()
+
+
+def test_another_experiment_is_chosen(visit, two):
+    tab = visit(two)
+    assert len(Page(two.read_text(encoding="utf-8")).data["groups"]) == 2
     tab.select_option("#choose [data-key=group]", "1")
     assert series(tab, "plot-scale") == 3
     assert len(first(tab, "plot-scale")) == 4

@@ -34,3 +34,14 @@ def test_cells_that_differ_only_in_how_they_were_probed_say_so():
 
 def test_letters():
     assert [letter(i) for i in (0, 25, 26, 53)] == ["A", "Z", "A1", "B2"]
+
+
+def test_a_method_has_one_colour_in_every_experiment_and_none_of_its_neighbours():
+    first = [*cases.healthy("bp"), *cases.healthy("dfa"), *cases.cell("dfa-rms", cases.COLLAPSED)]
+    other = [*cases.healthy("fa", epochs=3), *cases.cell("dfa-rms", cases.COLLAPSED, epochs=3)]
+    named = name_cells(audit([*first, *other])).cells
+    colours = [{n.judged.cell.method: n.colour for n in named if n.group == group} for group in (0, 1)]
+    assert colours[0]["dfa-rms"] == colours[1]["dfa-rms"]
+    for found in colours:
+        claims = {method: colour for method, colour in found.items() if "@" not in method}
+        assert len(set(claims.values())) == len(claims)

@@ -13,6 +13,7 @@ from protocol import cases
 from report.cases import Page, suite
 
 from creditscope.errors import BadInput, CannotWrite
+from creditscope.protocol.audit import audit
 from creditscope.records import HeaderRow, RunLog
 from creditscope.records.load import Loaded, Skipped, load_logs
 from creditscope.report import render_report, write_report
@@ -97,7 +98,7 @@ def test_the_same_logs_give_the_same_bytes(logs):
 
 
 def test_a_command_that_was_not_given_names_the_logs_and_the_settings(logs):
-    shown = Page(render_report(logs, baseline=0.349, thresholds={"scale": 40.0})).text
+    shown = Page(render_report(audit(logs, baseline=0.349, thresholds={"scale": 40.0}))).text
     words = shlex.split(re.search(r"creditscope report .*? --out=report.html", shown).group())
     assert sorted(word for word in words if word.endswith(".jsonl")) == sorted(log.name for log in logs)
     assert {"--set=scale=40.0", "--protocol=standard"} <= set(words)
@@ -114,7 +115,7 @@ def test_skipped_files_and_notes_are_named_without_their_folder(logs):
 
 @pytest.mark.parametrize("protocol", ["standard", "published"])
 def test_published_layouts_give_a_page(protocol):
-    page = Page(render_report(load_logs(GOLDEN / "published"), protocol=protocol, baseline=0.349))
+    page = Page(render_report(audit(load_logs(GOLDEN / "published"), protocol, baseline=0.349)))
     assert "not measured" in page.text if protocol == "standard" else "walked back" in page.text
 
 

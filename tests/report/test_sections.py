@@ -203,7 +203,7 @@ def test_one_seed_under_a_protocol_of_points_says_so(logs):
 
 def test_what_the_audit_discloses_is_on_the_page(logs):
     plan = [log.spec for log in logs] + [cases.run("dfa", 7).spec]
-    text = Page(render_report(logs, thresholds={"scale": 40.0}, plan=plan)).text
+    text = Page(render_report(audit(logs, thresholds={"scale": 40.0}).against(plan))).text
     said = text[text.index("What this audit discloses") : text.index("What the usual pair would have said")]
     # Two cells by learning and by depth at 2.5 % each, one by direction at 1 %: backprop is not asked.
     assert "0.05 of 2 by learning (2.5 % each), 0.01 of 1 by direction (1 % each) and 0.05 of 2 by depth" in said

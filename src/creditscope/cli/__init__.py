@@ -5,7 +5,7 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -29,15 +29,34 @@ from creditscope.signals import stop_once
 
 INTERRUPTED = 130  # what typer exits with after Ctrl-C
 
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from creditscope.records.provenance import version
+
+        typer.echo(f"creditscope {version('creditscope')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="creditscope",
     help="Train networks with backprop-free credit rules, measure what credit reaches every block, judge the claim.",
     epilog="Start with: creditscope reproduce demo   (under two minutes on two cores)",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """What stands before the verb."""
+
+
 for verb in (reproduce, train, sweep, audit, figure, report, compare, explain, identify, ls, show, rules, probe, lint):
     app.command()(verb)
 

@@ -15,8 +15,9 @@ def compare(
     logs: Annotated[Path, typer.Option("--in", help="Folder in which methods are looked up.")] = Path("runs"),
     format_: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.table,
 ) -> None:
-    """Compare two folders, or two methods of one folder: what differs in the recipe, and in everything measured.
+    """Compare two folders, or two methods of one folder.
 
+    What differs in the recipe, and in everything measured.
     Differences are paired over the seeds that both have, with 95 % intervals, corrected for how many there are.
     Examples: `creditscope compare old new`; `creditscope compare dfa dfa-rms --in runs`.
     """

@@ -35,14 +35,15 @@ def explain(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with its time, and stop.")] = False,
 ) -> None:
-    """Change each ingredient of a recipe alone, then those that matter in pairs: which causes what?
+    """Change each ingredient of a recipe: which causes what?
 
+    Each alone, then those that matter in pairs.
     Same seeds, same order of data, matched frozen twins. Killed and called again, it goes on where it was.
     Examples: `creditscope explain dfa-rms`; `creditscope explain dfa-rms --switches normalisation,lr-up --dry-run`.
     """
     import json
 
-    from creditscope.cli.display import TrainDisplay
+    from creditscope.cli.progress import TrainDisplay
     from creditscope.cli.train import parse_seeds, parse_settings
     from creditscope.data import load_data
     from creditscope.figures.effects_plot import write_effects

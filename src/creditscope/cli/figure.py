@@ -5,27 +5,51 @@ from typing import Annotated
 
 import typer
 
+from creditscope.cli.options import Form, Logs, Methods, TextOrJson, Where, read_logs
 from creditscope.cli.say import say
 
 
+def _names() -> list[str]:
+    from creditscope.figures import ARTEFACTS
+
+    return list(ARTEFACTS)
+
+
 def figure(
-    name: Annotated[str, typer.Argument(help="hero, penalty-rescue, penalty-sweep, snapshot or survival.")],
-    logs: Annotated[list[Path], typer.Argument(help="Log files or folders, ours or the published JSON layouts.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="hero, penalty-rescue, penalty-sweep, snapshot or survival.", autocompletion=_names),
+    ],
+    logs: Logs,
     out: Annotated[Path, typer.Option(help="The picture: .pdf, .png or .svg; its data go beside it as .csv.")],
+    where: Where = None,
+    methods: Methods = None,
     width: Annotated[str, typer.Option(help="one or two text columns.")] = "two",
+    height: Annotated[
+        float | None,
+        typer.Option(metavar="INCHES", help="Of the whole figure; one column is at most 4.5 unless asked."),
+    ] = None,
     index: Annotated[
         str, typer.Option(help="hero only: cosines in the published index, or acts: where the credit acts.")
     ] = "published",
+    format_: Form = TextOrJson.text,
 ) -> None:
-    """Draw an artefact from run logs; a missing run is named on stderr and the rest is drawn."""
-    from creditscope.figures import check_request, write_figure
-    from creditscope.records.load import load_logs
+    """Draw one of the four figures from logs.
 
-    request = check_request(name, out, width, index)
-    loaded = load_logs(logs)
-    for skipped in loaded.skipped:
-        say(f"skipped {skipped.file}: {skipped.why}", err=True)
-    drawn = write_figure(name, loaded.logs, out, request.width, request.index)
+    A missing run is named on stderr and the rest is drawn.
+
+    Example: `creditscope figure hero runs --methods bp,fa,dfa-rms --where epochs=100 --out hero.pdf`.
+    """
+    import json
+
+    from creditscope.figures import check_request, write_figure
+
+    request = check_request(name, out, width, index, height)
+    drawn = write_figure(name, read_logs(logs, where, methods).logs, out, request.width, request.index, request.height)
     for line in drawn.warnings:
         say(line, err=True)
-    say(f"wrote {out} and {out.with_suffix('.csv')}")
+    if format_ is TextOrJson.json:
+        say(json.dumps(drawn.table.to_dict() | {"out": str(out)}, indent=2, allow_nan=False))
+        return
+    for path in (out, out.with_suffix(".csv")):
+        say(f"wrote {path}")

@@ -13,7 +13,12 @@ def lint(
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     explain: Annotated[str | None, typer.Option("--explain", help="Explain one code, such as CS001, and stop.")] = None,
 ) -> None:
-    """Warn of the pitfalls in your own measuring code. Exit 1 if there are any, 2 if nothing could be linted."""
+    """Warn of the pitfalls in your own measuring code.
+
+    Exit 1 if there are any, 2 if nothing could be linted.
+
+    Examples: `creditscope lint measure.py`; `creditscope lint --explain CS001`.
+    """
     import json
 
     from creditscope.errors import BadInput, CreditscopeError, did_you_mean

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from creditscope.cli.say import say
 from creditscope.registry import CHECK_GROUP, Registry
 
 if TYPE_CHECKING:
+    from creditscope.protocol.audit import Audit
     from creditscope.protocol.presets import Protocol as Rules
+    from creditscope.records.load import Loaded, Reduce
     from creditscope.records.log import RunLog
+    from creditscope.records.select import Selection
     from creditscope.records.spec import RunSpec
 
 
@@ -23,7 +27,20 @@ class ProtocolName(StrEnum):
     first_standard = "standard@1"
 
 
+class TextOrJson(StrEnum):
+    """How to print."""
+
+    text = "text"
+    json = "json"
+
+
 Logs = Annotated[list[Path], typer.Argument(help="Log files or folders, ours or in a published JSON layout.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="KEY=VALUE,…", help="Only runs of this setting, e.g. epochs=100,seed=42,123."),
+]
+Methods = Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Only these methods, e.g. bp,dfa-rms.")]
+Form = Annotated[TextOrJson, typer.Option("--format", help="How to print.")]
 Protocol = Annotated[ProtocolName, typer.Option(help="Which checks decide.")]
 Baseline = Annotated[
     str | None, typer.Option(metavar="LOGS|NUMBER", help="Frozen-blocks runs, or their accuracy as a fraction.")
@@ -57,6 +74,31 @@ AdvisoryChecks = Annotated[
     list[str] | None,
     typer.Option("--advisory-check", metavar="MODULE:NAME", help="The same, but it never counts in the verdict."),
 ]
+
+
+def selection_of(where: list[str] | None, methods: str | None) -> "Selection":
+    """The runs that a command line asks for."""
+    from creditscope.records.select import Selection
+
+    return Selection.of(where or (), methods)
+
+
+def read_logs(
+    logs: Iterable[Path], where: list[str] | None, methods: str | None, reduce: "Reduce | None" = None
+) -> "Loaded":
+    """The logs that a command line asks for, as ``reduce`` leaves them; what was not read is named on stderr."""
+    from creditscope.records.load import load_logs
+
+    wanted = selection_of(where, methods)
+    loaded = load_logs(logs, reduce)
+    say_skipped(loaded)
+    return wanted.of_loaded(loaded)
+
+
+def say_skipped(found: "Loaded | Audit") -> None:
+    """Name on stderr what was not read."""
+    for skipped in found.skipped:
+        say(f"skipped {skipped.file}: {skipped.why}", err=True)
 
 
 def protocol_of(

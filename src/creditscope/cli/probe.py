@@ -27,7 +27,12 @@ def probe(
         str | None, typer.Option(metavar="package.module:Name", help="What built its model, where that is your own.")
     ] = None,
 ) -> None:
-    """Measure the expensive set of a checkpoint (nulls, ρ, nudge, fidelity, ...) and append the row to its log."""
+    """Measure a checkpoint again and append to its log.
+
+    The expensive set: nulls, ρ, nudge, fidelity and more.
+
+    Example: `creditscope probe runs/dfa-rms-s42-1a2b3c4d.safetensors --redraws 999`.
+    """
     from creditscope.engine.start import own_model
     from creditscope.execution.remeasure import probe_checkpoint
 

@@ -35,7 +35,7 @@ def reproduce(
         str | None, typer.Option(help="zoo: some rules, each with its twins, such as fa,kp; default: all.")
     ] = None,
 ) -> None:
-    """Train everything a study needs, audit it, draw the figures and write the report.
+    """Train, audit, draw and report a whole study.
 
     The zoo gives every rule and every twin the same three learning rates, chosen on held-out training samples.
     """
@@ -44,8 +44,9 @@ def reproduce(
         return
     if small or part or rules:
         raise BadInput(f"--small, --part and --rules are options of zoo, got {name!r}; drop them")
-    from creditscope.cli.display import TrainDisplay, fit, plan_text
-    from creditscope.protocol.present import render, sections
+    from creditscope.cli.display import fit, plan_text, say_verdicts
+    from creditscope.cli.progress import TrainDisplay
+    from creditscope.protocol.present import sections
     from creditscope.records.table import Table
     from creditscope.studies.reproduce import plan, study
     from creditscope.studies.reproduce import reproduce as run_study
@@ -70,7 +71,7 @@ def reproduce(
         )
     for warning in made.warnings:
         say(warning, err=True)
-    say(render(sections(made.audit, timeline=False, decisions=True)[:1], "table", None))
+    say_verdicts(made.audit, sections(made.audit, timeline=False)[:1])
     say("")
     for path in made.files:
         say(f"wrote {path}")
@@ -84,36 +85,40 @@ def _zoo(
     how: tuple[bool, bool],
     which: tuple[bool, str | None, str | None],
 ) -> None:
-    from creditscope.cli.display import TrainDisplay, fit
+    from creditscope.cli.display import fit, say_verdicts
+    from creditscope.cli.progress import TrainDisplay
     from creditscope.figures import write_figure
     from creditscope.protocol.audit import audit
-    from creditscope.protocol.present import render, sections
+    from creditscope.protocol.present import sections
     from creditscope.studies.zoo import plan_table, plan_zoo, train_zoo, training_seconds
 
     resume, dry_run = how
     small, parts, rules = which
     planned = plan_zoo(small, _listed(parts), _listed(rules), data_dir)
     table = plan_table(planned)
-    typer.echo(fit(table))
+    say(fit(table))
     for each in planned:
         for rule, why in each.left_out.items():
-            typer.echo(f"left out of {each.part.name}: {rule}: {why}", err=True)
-    typer.echo(f"{sum(each.count for each in planned)} runs in all")
+            say(f"left out of {each.part.name}: {rule}: {why}", err=True)
+    say(f"{sum(each.count for each in planned)} runs in all")
     if not resume:  # whoever goes on knows how long it takes
         seconds = sum(training_seconds(each, device) for each in planned)
-        typer.echo(f"about {seconds / 60:.1f} minutes of training steps on this device, measuring apart")
+        say(f"about {seconds / 60:.1f} minutes of training steps on this device, measuring apart")
     if dry_run:
-        typer.echo("nothing was trained (--dry-run)")
+        say("nothing was trained (--dry-run)")
         return
     with TrainDisplay() as display:
         logs = train_zoo(planned, out, device, resume, display)
-    typer.echo(render(sections(audit(logs), timeline=False, decisions=False)[:1], "table", None))
+    judged = audit(logs)
+    say_verdicts(judged, sections(judged, timeline=False)[:1])
     for suffix in (".pdf", ".png"):
         drawn = write_figure("survival", logs, out / f"survival{suffix}")
     for line in drawn.warnings:
-        typer.echo(line, err=True)
-    typer.echo(f"\nwrote {out / 'survival.pdf'}, .png and .csv")
-    typer.echo(f"why, check by check: creditscope audit {out}/*/runs")
+        say(line, err=True)
+    say("")
+    for suffix in (".pdf", ".png", ".csv"):
+        say(f"wrote {out / f'survival{suffix}'}")
+    say(f"why, check by check: creditscope audit {out}/*/runs")
 
 
 def _listed(text: str | None) -> list[str] | None:

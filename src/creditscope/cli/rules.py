@@ -13,7 +13,9 @@ def rules(
     own: OwnRules = None,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:
-    """List the credit rules, a line each; with a name: its definition, needs, identities, reported numbers.
+    """List the credit rules, or show the card of one.
+
+    With a name: its definition, needs, identities and reported numbers.
 
     Examples: `creditscope rules`; `creditscope rules kp`; `creditscope rules my-rule --rules mypackage.rules:MyRule`.
     """

@@ -43,14 +43,17 @@ def sweep(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs that --out already holds.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
-    """Train a sweep. Finished runs are never done again; a changed setting is a new run.
+    """Train a grid of runs from a YAML file, here or on Ray.
+
+    Finished runs are never done again; a changed setting is a new run.
 
     Examples: `creditscope sweep examples/sweeps/quick.yaml`; `creditscope sweep grid.yaml --on ray --address auto
     --fleet-size 64 --out runs`.
     """
-    from creditscope.cli.display import TrainDisplay, plan_text, summary_text
+    from creditscope.cli.display import plan_text, summary_text
+    from creditscope.cli.progress import TrainDisplay
     from creditscope.errors import BadInput
-    from creditscope.execution.context import pick_device
+    from creditscope.execution.context import check_device, pick_device
     from creditscope.execution.plan import known_bytes
     from creditscope.execution.ray_cluster import RaySettings
     from creditscope.execution.sweep import sweep as train_sweep
@@ -59,6 +62,7 @@ def sweep(
 
     if on == "local" and (address or store or scratch):
         raise BadInput("--address, --store and --scratch go with --on ray; add it, or drop them")
+    check_device(device)
     where = pick_device(device if on == "local" else "cpu")
     asked = sweep_runs(spec, data_dir, rules or ())
     given = given_rules(rules or ())
@@ -68,11 +72,9 @@ def sweep(
         done = f"{len(plan.done)} of {len(plan.runs)} runs are done already; " if plan.done else ""
         say(plan_text([job.specs for job in plan.jobs]))
         say(f"{done}the largest fleet takes about {largest / 2**20:.0f} MiB")
-        if on == "local" or device == "cpu" or dry_run:
+        if dry_run:
             seconds = sweep_seconds(plan, asked.remote, where)
             say(f"about {seconds:.0f} s one after another on this {where.type}, by a short calibration")
-        else:
-            say("how long it takes is not known before its fleets run: the cluster's devices are not here")
 
     place = RaySettings(address, cpus, gpus, retries, store, scratch) if on == "ray" else on
     with TrainDisplay(show) as display:

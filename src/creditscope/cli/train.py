@@ -77,12 +77,15 @@ def train(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
 ) -> None:
-    """Train runs and leave one JSONL log and one checkpoint each. Runs of equal shape train as one stack.
+    """Train runs; each leaves a log and a checkpoint.
+
+    Runs of equal shape train as one stack.
 
     Examples: `creditscope train --preset demo --out demo`; `creditscope train --preset penalty --data-dir ~/cifar10
     --device cuda --out runs`; `creditscope train --rules bp,dfa-rms,dfa-rms@frozen --data mine.npz --set width=128`.
     """
-    from creditscope.cli.display import TrainDisplay, plan_text, summary_text
+    from creditscope.cli.display import plan_text, summary_text
+    from creditscope.cli.progress import TrainDisplay
     from creditscope.data import load_data
     from creditscope.engine.start import own_model
     from creditscope.errors import BadInput
@@ -98,6 +101,7 @@ def train(
 
     if check and monitor is None:
         raise BadInput("--check judges while training: add --monitor alert or --monitor stop")
+    where = pick_device(device)
     chosen = find_preset(preset)
     changes = parse_settings(set_ or [])
     sinks_asked = sink_names([] if log_to is None else log_to)
@@ -119,7 +123,7 @@ def train(
         given,
     )
     if dry_run:
-        limits = local_limits(pick_device(device), None, given)
+        limits = local_limits(where, None, given)
         fleets = [part for fleet in pack(specs) for part in limits.cut(fleet)]
         say(f"{plan_text(fleets)}; nothing was trained (--dry-run)")
         return

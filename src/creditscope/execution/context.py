@@ -108,14 +108,23 @@ class TrainContext:
         return given_rules(self.rules)
 
 
+def check_device(name: str) -> None:
+    """Refuse a device that is none of ours; whether this machine has it is not asked.
+
+    Args:
+        name: ``auto``, ``cpu`` or ``cuda``.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise BadInput(argument("device", name), ": wanted auto, cpu or cuda")
+
+
 def pick_device(name: str) -> torch.device:
     """The device to train on.
 
     Args:
         name: ``auto``: CUDA where there is one, else the CPU.
     """
-    if name not in ("auto", "cpu", "cuda"):
-        raise BadInput(argument("device", name), ": wanted auto, cpu or cuda")
+    check_device(name)
     if name == "cuda" and not torch.cuda.is_available():
         advice = (argument("device", "cpu"), " or auto")
         raise BadInput(argument("device", name), ": this torch sees no CUDA device; use ", *advice)

@@ -43,6 +43,7 @@ def probe_checkpoint(
     for name, number in (("redraws", redraws), ("directions", directions)):
         if number is not None and not 0 <= number <= 10**6:
             raise BadInput(argument(name, number), ": wanted a whole number from 0 to 1000000")
+    _check_name(path)
     tensors, metadata = read_checkpoint(path)
     spec = saved_spec(path, metadata)
     log = _ended_log(path, spec)
@@ -66,6 +67,18 @@ def probe_checkpoint(
     )
     LogWriter(path.with_suffix(".jsonl")).append(row)
     return row
+
+
+def _check_name(path: Path) -> None:
+    """Refuse what is no checkpoint by its name, above all the log that lies beside one."""
+    wanted = "wanted the checkpoint of a run, a .safetensors file that training leaves beside its log"
+    if path.suffix != ".safetensors":
+        stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        beside = path.with_name(f"{stem}.safetensors")
+        there = f"give {beside.name}, which lies beside it" if beside.is_file() else f"no {beside.name} lies beside it"
+        raise BadInput(f"{wanted}, got {path.name}; {there}")
+    if not path.is_file():
+        raise BadInput(f"{wanted}; there is no file {path.name} in {path.parent}")
 
 
 def _ended_log(path: Path, spec: RunSpec) -> RunLog:

@@ -131,9 +131,9 @@ def fetch_done(store: str, specs: Sequence[RunSpec], folder: Path) -> int:
 
 
 def sweep_seconds(plan: Plan, source: RemoteContext, device: torch.device) -> float:
-    """Seconds that the fleets of a plan would take one after another, from one run of each rule, timed on this device.
+    """Seconds that the fleets of a plan would take one after another, from a short calibration on this device.
 
-    Stacked runs share work, so mostly too many.
+    A fleet is timed as it would train, all of its runs stacked; fleets of the same make are timed once.
 
     Args:
         plan: The plan.
@@ -141,12 +141,12 @@ def sweep_seconds(plan: Plan, source: RemoteContext, device: torch.device) -> fl
         device: The device to time on.
     """
     given = given_rules(source.rules)
-    known: dict[tuple[str, str, bool], float] = {}
+    known: dict[tuple[object, ...], float] = {}
     total = 0.0
-    for spec in (spec for job in plan.jobs for spec in job.specs):
-        key = (spec.stack_key, spec.rule, spec.is_baseline)
+    for specs in (job.specs for job in plan.jobs):
+        key = (specs[0].stack_key, *sorted((spec.rule, spec.is_baseline) for spec in specs))
         if key not in known:
-            known[key] = estimate(Fleet([spec], source.load(spec), default_model, device, rules=given)).total
+            known[key] = estimate(Fleet(list(specs), source.load(specs[0]), default_model, device, rules=given)).total
         total += known[key]
     return total
 

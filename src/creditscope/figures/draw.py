@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
-from creditscope.figures.page import pretty, text_width
-from creditscope.figures.style import INK, SMALL, LineStyle
+from creditscope.figures.page import pretty, text_width, wrap
+from creditscope.figures.style import INK, LABEL, SMALL, LineStyle
 from creditscope.figures.table import STOPPED, Panel, Point, coordinates
 
 _MARKS = 9
@@ -23,8 +23,9 @@ def dress(axes: Axes, panel: Panel) -> None:
         axes: The panel's axes.
         panel: Its text.
     """
+    tall = inches_high(axes)
     axes.set_xlabel(pretty(panel.x_label))
-    axes.set_ylabel(pretty(panel.y_label))
+    axes.set_ylabel(wrap(panel.y_label, tall + 0.15, LABEL), linespacing=1.0)
     axes.grid(True, which="major")
 
 
@@ -43,7 +44,8 @@ def decades(axes: Axes, points: Sequence[Point], minor_grid: bool = False) -> No
     high = math.ceil(math.log10(max(values)) + 0.25)
     axes.set_yscale("log")
     axes.set_ylim(10.0**low, 10.0**high)
-    axes.yaxis.set_major_locator(LogLocator(base=10, numticks=7))
+    tall = inches_high(axes)
+    axes.yaxis.set_major_locator(LogLocator(base=10, numticks=max(2, min(7, int(tall / 0.2)))))
     # Over many decades the ticks between them would run together: only whole decades are left.
     between = tuple(float(n) for n in range(2, 10)) if high - low <= 6 else (1.0,)
     axes.yaxis.set_minor_locator(LogLocator(base=10, subs=between, numticks=60))
@@ -52,9 +54,22 @@ def decades(axes: Axes, points: Sequence[Point], minor_grid: bool = False) -> No
         axes.grid(True, which="minor", axis="y", linewidth=0.25, alpha=0.7)
 
 
-def linear_ticks() -> MaxNLocator:
-    """Round numbers along a linear axis."""
-    return MaxNLocator(6, steps=[1, 2, 5, 10])
+def inches_high(axes: Axes) -> float:
+    """Height of a panel in inches.
+
+    Args:
+        axes: The panel's axes.
+    """
+    return float(axes.get_position().height * axes.get_figure(root=True).get_size_inches()[1])  # type: ignore[union-attr]
+
+
+def linear_ticks(inches: float = 1.75) -> MaxNLocator:
+    """Round numbers along a linear axis, fewer along a short one.
+
+    Args:
+        inches: Its length.
+    """
+    return MaxNLocator(max(2, min(6, int(inches / 0.2))), steps=[1, 2, 5, 10])
 
 
 def epochs(axes: Axes, points: Sequence[Point]) -> None:
@@ -196,6 +211,62 @@ def trace(axes: Axes, points: Sequence[Point]) -> list[tuple[float, float]]:
         for start, end in pairwise(vertices):
             pixels += [tuple(start + (end - start) * step / 20) for step in range(21)]
     return pixels
+
+
+# A name longer than this, in inches, goes into a legend.
+_LONGEST_END = 1.0
+_END_STEP = SMALL * 1.2 / 72
+
+
+def end_room(names: Sequence[str], height: float) -> float | None:
+    """Inches that the names of lines need right of a panel; None where they are too long or too many.
+
+    Args:
+        names: Of the lines.
+        height: Of the axes, in inches.
+    """
+    widest = max((text_width(pretty(name), SMALL) for name in names), default=0.0)
+    return None if widest > _LONGEST_END or len(names) * _END_STEP > height else widest + 0.13
+
+
+def label_ends(axes: Axes, points: Sequence[Point], styles: Mapping[str, LineStyle]) -> None:
+    """Each line's name beside its end, in its colour; names that would touch move apart.
+
+    Args:
+        axes: Axes with their limits set.
+        points: What they show.
+        styles: LineStyle by series.
+    """
+    ends: dict[str, tuple[float, float]] = {}
+    for point in points:
+        if isinstance(point.x, float) and point.y is not None and not point.branch:
+            ends[point.series] = max(ends.get(point.series, (-math.inf, 0.0)), (point.x, point.y))
+    step = _END_STEP / inches_high(axes)
+
+    def level(y: float) -> float:
+        return float(axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[0], y)))[1])
+
+    placed = sorted((min(1.0, max(0.0, level(y))), name) for name, (_, y) in ends.items())
+    heights = [height for height, _ in placed]
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + step)
+    top = 1.0
+    for i in reversed(range(len(heights))):
+        heights[i] = min(heights[i], top)
+        top = heights[i] - step
+    for height, (_, name) in zip(heights, placed, strict=True):
+        axes.annotate(
+            pretty(name),
+            (1.0, height),
+            xycoords="axes fraction",
+            xytext=(4, 0),
+            textcoords="offset points",
+            ha="left",
+            va="center",
+            fontsize=SMALL,
+            color=styles[name].color,
+            annotation_clip=False,
+        )
 
 
 def handle(style: LineStyle) -> Line2D:

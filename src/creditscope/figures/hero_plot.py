@@ -9,17 +9,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from creditscope.figures.draw import decades, dress, handle, linear_ticks, reference_lines, trace
-from creditscope.figures.hero_text import QUADRANTS
-from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels, text_width
+from creditscope.figures.draw import (
+    decades,
+    dress,
+    end_room,
+    handle,
+    inches_high,
+    label_ends,
+    linear_ticks,
+    reference_lines,
+    trace,
+)
+from creditscope.figures.hero_text import QUADRANTS, SHORT
+from creditscope.figures.page import LEFT, Body, Page, Slot, add_body, add_legend, text_width
 from creditscope.figures.strip import add_strip
 from creditscope.figures.style import (
     BAD,
     GOOD,
     GREY,
+    HALF_LEFT,
     HEIGHTS,
     INCHES,
     INK,
+    MOST_HEIGHT,
     NEUTRAL,
     SMALL,
     LineStyle,
@@ -33,30 +45,49 @@ from creditscope.figures.text import sci
 _GAMMA_RANGE = (-0.28, 1.12)
 
 
-def plot_hero(table: Table, width: Width = "two") -> Figure:
-    """Draw the hero figure.
+def plot_hero(table: Table, width: Width = "two", height: float | None = None) -> Figure:
+    """Draw the hero figure. One column has no network strip, and its captions stand below all panels.
 
     Args:
         table: From ``hero_table``.
         width: One or two text columns.
+        height: Of the whole figure in inches; None: as the width has it.
     """
     chosen = line_styles(table.series)
     page = Page(INCHES[width])
-    if table.strip is not None:
+    wide = width == "two"
+    if table.strip is not None and wide:
         add_strip(page, table.strip, table.series, chosen)
-    add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
+    shown = [panel.key for panel in table.panels if not panel.empty]
+    last = shown[-1]
+    named = {point.series for point in drawable(table.of(last, kind="point"), log=last == "C")}
+    room = end_room([item.label for item in table.series], 0.9) if named == {s.label for s in table.series} else None
+    # Half a column is too narrow for names beside it.
+    if room is None or last == "A" or (not wide and len(shown) == 2):
+        room = None
+        add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
     paints = {"A": _paint_pair, "B": _paint_cosines, "C": _paint_references}
 
     def slot(panel: Panel) -> Slot:
+        ends = room is not None and panel.key == last
+
+        def paint(axes: Axes) -> None:
+            paints[panel.key](axes, table, chosen)
+            if ends:
+                label_ends(axes, drawable(table.of(panel.key, kind="point"), log=panel.log), chosen)
+
         return Slot(
             title=panel.title,
-            paint=lambda axes: paints[panel.key](axes, table, chosen),
-            caption=panel.caption,
-            empty=panel.empty,
+            paint=paint,
+            caption=panel.caption if wide else "",
+            right=room if ends and room is not None else 0.05,
+            weight=1.12 if ends else 1.0,
+            left=LEFT if wide else HALF_LEFT,
         )
 
-    add_panels(page, [slot(panel) for panel in table.panels], 3 if width == "two" else 1, HEIGHTS[width])
-    add_notes(page, table.notes)
+    body = Body(3 if wide else 2, HEIGHTS[width], height, MOST_HEIGHT[width])
+    below = [] if wide else [f"({panel.key}) {panel.caption}" for panel in table.panels if not panel.empty]
+    add_body(page, table.panels, slot, [*filter(None, below), *table.notes], body)
     return page.figure()
 
 
@@ -88,32 +119,45 @@ def _paint_pair(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
     y = [v for p in points for v in (p.y, p.high) if v is not None]
     lines = table.of("A", kind="line")
     chance = lines[0].y if lines else None
-    left, right = min(_GAMMA_RANGE[0], min(x) - 0.06), max(_GAMMA_RANGE[1], max(x) + 0.06)
+    wide = axes.get_position().width * axes.get_figure(root=True).get_size_inches()[0]  # type: ignore[union-attr]
+    # The text of the lower left quadrant wants its inches in half a column too.
+    least = _GAMMA_RANGE[0] * max(1.0, 1.75 / wide)
+    left, right = min(least, min(x) - 0.06), max(_GAMMA_RANGE[1], max(x) + 0.06)
     top = min(1.03, max(max(y) * 1.2, 2.5 * (chance or 0.0), 0.05))
     axes.set_xlim(left, right)
-    axes.set_ylim(0, top)
-    axes.xaxis.set_major_locator(linear_ticks())
-    axes.yaxis.set_major_locator(linear_ticks())
+    tall = inches_high(axes)
+    # The quadrants below chance hold a line of text, so that a low panel begins below 0.
+    share = 0.14 / tall
+    axes.set_ylim(0 if chance is None else min(0.0, (chance - share * top) / (1 - share)), top)
+    axes.xaxis.set_major_locator(linear_ticks() if wide > 1.2 else MaxNLocator(3, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(linear_ticks(tall))
     axes.axvline(0, color=GREY, linewidth=0.7, zorder=1.5)
     if chance is not None:
         axes.axhline(chance, color=GREY, linewidth=0.7, zorder=1.5)
-        tints = (("both", 0, right, chance, top), ("neither", left, 0, 0, chance))
-        others = (("aligned", 0, right, 0, chance), ("accurate", left, 0, chance, top))
+        bottom = axes.get_ylim()[0]
+        tints = (("both", 0, right, chance, top), ("neither", left, 0, bottom, chance))
+        others = (("aligned", 0, right, bottom, chance), ("accurate", left, 0, chance, top))
         for name, x0, x1, y0, y1 in (*tints, *others):
             colour = {"both": GOOD, "neither": BAD}.get(name, NEUTRAL)
             axes.fill_between([x0, x1], y0, y1, color=colour, linewidth=0, zorder=0)
-            _quadrant_label(axes, QUADRANTS[name], (x0, x1, y0, y1), points)
+            _quadrant_label(axes, name, (x0, x1, y0, y1), points)
     for point in points:
         _bars(axes, point, chosen[point.series])
 
 
-def _quadrant_label(axes: Axes, text: str, box: tuple[float, float, float, float], points: Sequence[Point]) -> None:
+def _quadrant_label(axes: Axes, name: str, box: tuple[float, float, float, float], points: Sequence[Point]) -> None:
     """Put the label in the part of its quadrant that lies farthest from every marker."""
     x0, x1, y0, y1 = box
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     inches = axes.get_position().size * axes.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
-    upright = x1 - x0 < 0.3 * (right - left) and y1 - y0 > 0.2 * (top - bottom)
-    size = np.array([text_width(text, SMALL), SMALL / 72])
+    room = inches * np.array([(x1 - x0) / (right - left), (y1 - y0) / (top - bottom)]) - 0.02
+    # The whole text before the short one, level before upright; what fits in no way is left out.
+    ways = [(texts[name], upright) for texts in (QUADRANTS, SHORT) for upright in (False, True)]
+    sizes = [np.array([text_width(text, SMALL), SMALL / 72]) for text, _ in ways]
+    fitting = [i for i, (_, upright) in enumerate(ways) if (sizes[i][:: -1 if upright else 1] <= room).all()]
+    if not fitting:
+        return
+    (text, upright), size = ways[fitting[0]], sizes[fitting[0]]
     half = (size[::-1] if upright else size) / 2
 
     def place(x: float, y: float) -> Any:
@@ -160,6 +204,8 @@ def _paint_cosines(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> No
     _states(axes, points)
     values = [v for p in points for v in (p.y, p.low, p.high) if v is not None]
     axes.set_ylim(min(-0.15, min(values) - 0.08), max(1.1, max(values) + 0.08))
+    tall = inches_high(axes)
+    axes.yaxis.set_major_locator(linear_ticks(tall))
 
 
 def _paint_references(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:

@@ -12,6 +12,10 @@ from creditscope.quantities.per_epoch import ACCURACY
 
 # The least cosine that the direction check calls aligned.
 ALIGNED = Direction.threshold
+# Of so many methods a caption gives the numbers.
+MOST_TOLD = 2
+# For a panel in which the whole text finds no room.
+SHORT = {"both": "like learning", "neither": "neither", "aligned": "aligned only", "accurate": "accurate only"}
 QUADRANTS = {
     "both": "looks like learning",
     "neither": "neither",
@@ -21,7 +25,7 @@ QUADRANTS = {
 
 
 def pair_text(points: Sequence[Point], cells: Sequence[Cell], chance: float | None) -> str:
-    """What panel A shows: who lands in which quadrant, and who loses to its own frozen twin.
+    """The finding of panel A: what the pair says of the methods, and who loses to its own frozen twin.
 
     Args:
         points: The markers.
@@ -30,24 +34,32 @@ def pair_text(points: Sequence[Point], cells: Sequence[Cell], chance: float | No
     """
     if not points:
         return ""
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[Point]] = {}
     for point in points:
         assert isinstance(point.x, float)
         assert point.y is not None
-        up = point.x > 0
-        if chance is None:
-            key = "Γ > 0" if up else "Γ ≤ 0"
-        else:
-            learns = point.y > chance
-            key = QUADRANTS["both" if up and learns else "aligned" if up else "accurate" if learns else "neither"]
-        groups.setdefault(key, []).append(point.series)
-    sentences = [f"{key[0].upper()}{key[1:]}: {listed(names)}." for key, names in groups.items()]
-    sentences += [_twins(cells, {point.series for point in points})]
+        up, learns = point.x > 0, chance is not None and point.y > chance
+        key = QUADRANTS["both" if up and learns else "aligned" if up else "accurate" if learns else "neither"]
+        groups.setdefault(key if chance is not None else "Γ > 0" if up else "Γ ≤ 0", []).append(point)
+    sentences = [_quadrant(name, group, len(points)) for name, group in groups.items()]
+    sentences.append(_twins(cells, {point.series for point in points}))
     if chance is None:
-        sentences.append("Chance: the logs name no single number of classes, so no line is drawn.")
-    else:
-        sentences.append(f"Chance: {sci(chance)}.")
+        sentences.append("The logs name no single number of classes, so no line is drawn at chance.")
     return hold(" ".join(filter(None, sentences)))
+
+
+def _quadrant(name: str, group: Sequence[Point], of: int) -> str:
+    """Who stands in one quadrant, and between which numbers."""
+    who = listed([point.series for point in group])
+    if len(group) == of:
+        who = f"all {of} methods" if of > 1 else who
+    x, y = [p.x for p in group if isinstance(p.x, float)], [p.y for p in group if p.y is not None]
+    return f"{name[0].upper()}{name[1:]}: {who} (Γ {_span(x)}, accuracy {_span(y)})."
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = (f"{value:z.2f}".replace("-", "−") for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 def margins(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
@@ -89,42 +101,65 @@ def _final(cell: Cell) -> float | None:
 
 
 def cosine_text(points: Sequence[Point]) -> str:
-    """What panel B shows: for each method, at which blocks the cosine is worth the name.
+    """The finding of panel B: whose cosine is worth the name at which blocks, with the numbers.
 
     Args:
         points: The cosines.
     """
     lines: dict[str, list[Point]] = {}
     for point in points:
-        if point.y is not None:
+        if point.y is not None and point.note != EXACT:
             lines.setdefault(point.series, []).append(point)
-    groups: dict[str, list[str]] = {}
-    for series, mine in lines.items():
-        groups.setdefault(_pattern(mine), []).append(series)
-    if not groups:
-        return ""
-    sentences = [f"{key}: {listed(names)}." for key, names in groups.items()]
-    return hold(" ".join([*sentences, f"(Aligned: mean cosine ≥ {ALIGNED:g}.)"]))
+    exact = list(dict.fromkeys(p.series for p in points if p.note == EXACT and p.series not in lines))
+    lost = {series: mine for series, mine in lines.items() if min(_values(mine)) < ALIGNED}
+    sound = [series for series in lines if series not in lost]
+    worst = sorted(lost, key=lambda series: max(_values(lost[series])))
+    sentences = [_lost(series, lost[series]) for series in worst[:MOST_TOLD]]
+    if more := worst[MOST_TOLD:]:
+        sentences.append(f"Not aligned throughout either: {listed(more)}.")
+    if sound:
+        least = min((point for series in sound for point in lines[series]), key=lambda p: p.y or 0.0)
+        who = "Every other method" if lost and len(sound) > 1 else "Every method" if len(sound) > 1 else sound[0]
+        at = f" ({least.series}, l = {_state(least)})" if len(sound) > 1 else f" at l = {_state(least)}"
+        sentences.append(f"{who} is aligned at every l shown: at least {_number(least.y)}{at}.")
+    if exact:
+        sentences.append(f"Exact by construction: {listed(exact)}.")
+    return hold(" ".join([*sentences, f"(Aligned: mean cosine ≥ {ALIGNED:g}.)"])) if sentences else ""
 
 
-def _pattern(points: Sequence[Point]) -> str:
-    if all(point.note == EXACT for point in points):
-        return "Exact by construction"
-    measured = [point for point in points if point.note != EXACT]
-    aligned = [int(p.x) for p in measured if isinstance(p.x, float) and p.y is not None and p.y >= ALIGNED]
-    against = [int(p.x) for p in measured if isinstance(p.x, float) and p.y is not None and p.y <= -ALIGNED]
-    if len(aligned) == len(measured):
-        return "Aligned at every l shown"
-    tail = f", against the reference at l = {_ints(against)}" if against else ""
+def _lost(series: str, points: Sequence[Point]) -> str:
+    """Where a method that is not aligned throughout still is, and what it has elsewhere."""
+    aligned = [point for point in points if (point.y or 0.0) >= ALIGNED]
+    rest = [point for point in points if (point.y or 0.0) < ALIGNED]
+    against = [_state(point) for point in rest if (point.y or 0.0) <= -ALIGNED]
+    beyond = f"; against the reference at l = {_ints(against)}" if against else ""
     if not aligned:
-        return f"Aligned nowhere{tail}"
-    if aligned == [0] and not against:
-        return "Aligned at l = 0 alone, near 0 deeper"
-    return f"Aligned only at l = {_ints(aligned)}{tail}"
+        return f"{series} is aligned nowhere: cosine {_cosines(rest)}{beyond}."
+    alone = " alone" if len(aligned) == 1 else ""
+    where = _ints([_state(point) for point in aligned])
+    return f"{series} is aligned at l = {where}{alone} ({_cosines(aligned)}); elsewhere {_cosines(rest)}{beyond}."
+
+
+def _cosines(points: Sequence[Point]) -> str:
+    values = sorted(_values(points))
+    return _number(values[0]) if len(values) == 1 else f"{_number(values[0])} to {_number(values[-1])}"
+
+
+def _values(points: Sequence[Point]) -> list[float]:
+    return [point.y for point in points if point.y is not None]
+
+
+def _number(value: float | None) -> str:
+    return f"{value or 0.0:z.2f}".replace("-", "−")
+
+
+def _state(point: Point) -> int:
+    assert isinstance(point.x, float)
+    return int(point.x)
 
 
 def beneath_text(points: Sequence[Point], floor: float) -> str:
-    """What panel C shows: whose reference gradient lies below the floor, and where.
+    """The finding of panel C: whose reference sinks below the floor, how far and where.
 
     Args:
         points: The norms that the axis shows.
@@ -133,18 +168,28 @@ def beneath_text(points: Sequence[Point], floor: float) -> str:
     lines: dict[str, list[Point]] = {}
     for point in points:
         lines.setdefault(point.series, []).append(point)
-    groups: dict[str, list[str]] = {}
-    for series, mine in lines.items():
-        below = [int(p.x) for p in mine if isinstance(p.x, float) and p.y is not None and p.y < floor]
-        if len(below) == len(mine):
-            key = "Below the floor at every l shown"
-        elif below:
-            key = f"Below the floor at l = {_ints(below)}"
-        else:
-            key = "Above the floor at every l shown"
-        smallest = min(p.y for p in mine if p.y is not None)
-        groups.setdefault(key, []).append(f"{series} ≥ {sci(smallest)}")
-    return hold(" ".join(f"{key}: {listed(names)}." for key, names in groups.items()))
+    if not lines:
+        return ""
+    sunk = {series: mine for series, mine in lines.items() if min(_values(mine)) < floor}
+    deepest = sorted(sunk, key=lambda series: min(_values(sunk[series])))
+    sentences = [_sunk(series, sunk[series], floor) for series in deepest[:MOST_TOLD]]
+    if more := deepest[MOST_TOLD:]:
+        sentences.append(f"Below it too: {listed(more)}.")
+    above = [point for series, mine in lines.items() if series not in sunk for point in mine]
+    if above:
+        least = min(above, key=lambda p: p.y or 0.0)
+        who = "The others stay" if sunk and len(lines) - len(sunk) > 1 else f"{least.series} stays"
+        who = who if sunk else "Every reference stays" if len(lines) > 1 else f"{least.series} stays"
+        named = f" ({least.series})" if not who.startswith(least.series) else ""
+        sentences.append(f"{who} above the floor {sci(floor)}: the least is {sci(least.y or 0.0)}{named}.")
+    return hold(" ".join(sentences))
+
+
+def _sunk(series: str, points: Sequence[Point], floor: float) -> str:
+    below = [point for point in points if (point.y or 0.0) < floor]
+    least = min(_values(below))
+    where = "every l shown" if len(below) == len(points) else f"l = {_ints([_state(point) for point in below])}"
+    return f"{series} sinks below the floor at {where}, down to {sci(least)}: {sci(floor / least)} times too small."
 
 
 def _ints(numbers: Sequence[int]) -> str:

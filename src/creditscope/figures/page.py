@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -13,11 +14,14 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.textpath import text_to_path
 
-from creditscope.figures.style import BODY, FONTS, GREY, INK, PALE, SMALL, TITLE
+from creditscope.figures.style import BODY, FONTS, INK, PALE, SMALL, TITLE
+from creditscope.figures.table import Panel
 
 LINE = 1.25 / 72
 MARGIN = 0.06
 LEFT = 0.47
+# Axes lower than this, in inches, show nothing.
+LEAST_AXES = 0.43
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Slot:
         right: Inches kept free on the right, for a second axis.
         weight: Share of the row's width, relative to the other panels.
         below: Inches kept free below, for tick labels and the axis label.
-        empty: Why nothing is drawn; then ``paint`` is not called.
+        left: Inches kept free on the left, for tick labels and the axis label.
     """
 
     title: str
@@ -115,50 +119,141 @@ class Slot:
     right: float = 0.05
     weight: float = 1.0
     below: float = 0.31
-    empty: str = ""
+    left: float = LEFT
 
 
-def add_panels(page: Page, slots: Sequence[Slot], columns: int, height: float) -> None:
-    """Append panels in rows; titles, axes and captions line up along each row.
+@dataclass(frozen=True)
+class Body:
+    """How the panels and the small print of a figure are laid out.
+
+    Args:
+        columns: Panels a row; a last row that holds fewer is as wide.
+        height: Height of the axes, in inches.
+        total: Height of the whole figure; None: as high as the axes make it.
+        most: What the whole figure is not higher than, in inches, unless ``total`` says so.
+    """
+
+    columns: int
+    height: float
+    total: float | None = None
+    most: float | None = None
+
+
+def add_body(
+    page: Page, panels: Sequence[Panel], slot: Callable[[Panel], Slot], notes: Sequence[str], body: Body
+) -> None:
+    """Append the panels that show something, and the small print, which says why the others are closed.
 
     Args:
         page: The page.
-        slots: The panels, in reading order.
-        columns: Panels a row.
-        height: Height of the axes, in inches.
+        panels: Every panel, in reading order.
+        slot: Makes one of the open ones.
+        notes: Sentences.
+        body: How they are laid out.
     """
-    for start in range(0, len(slots), columns):
-        _add_row(page, slots[start : start + columns], columns, height)
+    slots = [slot(panel) for panel in panels if not panel.empty]
+    rows = [slots[start : start + body.columns] for start in range(0, len(slots), body.columns)]
+    said = [*notes, *closed(panels)]
+    free = body.total if body.total is not None else body.most
+    height = body.height
+    if free is not None:
+        share = (free - fixed_height(page, rows, said)) / len(rows)
+        height = share if body.total is not None else min(height, share)
+    for row in rows:
+        add_row(page, row, max(height, LEAST_AXES))
+    add_notes(page, said)
 
 
-def _add_row(page: Page, slots: Sequence[Slot], columns: int, height: float) -> None:
+def fixed_height(page: Page, rows: Sequence[Sequence[Slot]], notes: Sequence[str]) -> float:
+    """Inches of a figure that are not axes: what stands on the page already, titles, captions and small print.
+
+    Args:
+        page: The page.
+        rows: The panels that are to come.
+        notes: The sentences that are to come.
+    """
+    small_print = _lines(_small_print(page, notes)) * SMALL * LINE + 0.06 if notes else 0.0
+    there = sum(height for height, _ in page.blocks) + 2 * MARGIN
+    return there + sum(_Row(page, row).fixed for row in rows) + small_print
+
+
+def add_row(page: Page, slots: Sequence[Slot], height: float) -> None:
+    """Append panels side by side.
+
+    Args:
+        page: The page.
+        slots: The panels.
+        height: Of their axes, in inches.
+    """
+    row = _Row(page, slots)
+    page.add(row.fixed + height, partial(row.paint, height))
+
+
+def add_notes(page: Page, notes: Sequence[str]) -> None:
+    """Append the small print.
+
+    Args:
+        page: The page.
+        notes: Sentences; they run on.
+    """
+    if not notes:
+        return
+    text = _small_print(page, notes)
+    page.add(_lines(text) * SMALL * LINE + 0.06, lambda box: box.text(0.0, 0.02, text, SMALL, color="#444444"))
+
+
+def _small_print(page: Page, notes: Sequence[str]) -> str:
+    return wrap(" ".join(notes), page.width - 2 * MARGIN - 0.02, SMALL)
+
+
+def closed(panels: Sequence[Panel]) -> list[str]:
+    """Which panels show nothing and are left out, and why.
+
+    Args:
+        panels: Every panel.
+    """
+    whys: dict[str, list[str]] = {}
+    for panel in panels:
+        if panel.empty:
+            whys.setdefault(panel.empty, []).append(f"({panel.key})")
+    return [f"Not drawn: {' and '.join(keys)}, {why}." for why, keys in whys.items()]
+
+
+class _Row:
+    """Panels side by side; titles, axes and captions line up.
+
+    Args:
+        page: Their page.
+        slots: The panels.
+    """
+
     gap = 0.1
-    room = page.width - 2 * MARGIN - gap * (len(slots) - 1)
-    share = room / sum(slot.weight for slot in slots)
-    cells = [share * slot.weight for slot in slots]
-    titles = [wrap(slot.title, cell - 0.02, TITLE) for slot, cell in zip(slots, cells, strict=True)]
-    captions = [wrap(slot.caption, cell - 0.16, SMALL) for slot, cell in zip(slots, cells, strict=True)]
-    title_height = max(_lines(title) for title in titles) * TITLE * LINE + 0.05
-    below = max(slot.below for slot in slots)
-    box_height = max(_lines(caption) for caption in captions) * SMALL * LINE + 0.12 if any(captions) else 0.0
-    total = title_height + height + below + (box_height + 0.06 if box_height else 0.0) + 0.06
 
-    def paint(box: Box) -> None:
-        left = 0.0
-        for i, (slot, cell) in enumerate(zip(slots, cells, strict=True)):
-            lift = title_height - 0.05 - _lines(titles[i]) * TITLE * LINE
-            box.text(left, lift, titles[i], TITLE, "bold")
-            bottom = total - title_height - height
-            axes = box.axes(left + LEFT, bottom, cell - LEFT - slot.right, height)
-            if slot.empty:
-                say_empty(axes, slot.empty, cell - LEFT - slot.right)
-            else:
-                slot.paint(axes)
-            if captions[i]:
-                _caption(box, left, bottom - below - 0.02, cell, box_height, captions[i])
-            left += cell + gap
+    def __init__(self, page: Page, slots: Sequence[Slot]) -> None:
+        self.slots = slots
+        room = page.width - 2 * MARGIN - self.gap * (len(slots) - 1)
+        share = room / sum(slot.weight for slot in slots)
+        self.cells = [share * slot.weight for slot in slots]
+        paired = list(zip(slots, self.cells, strict=True))
+        self.titles = [wrap(slot.title, cell - 0.02, TITLE) for slot, cell in paired]
+        self.captions = [wrap(slot.caption, cell - 0.16, SMALL) for slot, cell in paired]
+        self.title_height = max(_lines(title) for title in self.titles) * TITLE * LINE + 0.05
+        self.below = max(slot.below for slot in slots)
+        written = any(self.captions)
+        self.box_height = max(_lines(text) for text in self.captions) * SMALL * LINE + 0.12 if written else 0.0
+        # All of its height but that of the axes.
+        self.fixed = self.title_height + self.below + (self.box_height + 0.06 if written else 0.0) + 0.06
 
-    page.add(total, paint)
+    def paint(self, height: float, box: Box) -> None:
+        """Draw the row with axes of this height."""
+        left, total = 0.0, self.fixed + height
+        bottom = total - self.title_height - height
+        for slot, cell, title, caption in zip(self.slots, self.cells, self.titles, self.captions, strict=True):
+            box.text(left, self.title_height - 0.05 - _lines(title) * TITLE * LINE, title, TITLE, "bold")
+            slot.paint(box.axes(left + slot.left, bottom, cell - slot.left - slot.right, height))
+            if caption:
+                _caption(box, left, bottom - self.below - 0.02, cell, self.box_height, caption)
+            left += cell + self.gap
 
 
 def _caption(box: Box, left: float, top: float, width: float, height: float, text: str) -> None:
@@ -178,23 +273,6 @@ def _caption(box: Box, left: float, top: float, width: float, height: float, tex
     patch.set_gid("caption")
     axes.add_patch(patch)
     axes.text(0.08, height - 0.06, text, fontsize=SMALL, va="top", ha="left", linespacing=1.15, color=INK)
-
-
-def say_empty(axes: Axes, why: str, width: float) -> None:
-    """Write inside a panel why it is empty.
-
-    Args:
-        axes: The panel.
-        why: The reason.
-        width: Its width in inches.
-    """
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.set_facecolor("#fafafa")
-    text = wrap(why, width - 0.2, BODY)
-    axes.text(
-        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=BODY, color=GREY, style="italic"
-    )
 
 
 def add_legend(page: Page, entries: Sequence[tuple[str, Artist]]) -> None:
@@ -243,19 +321,6 @@ def _columns_fit(widths: Sequence[float], columns: int, room: float) -> bool:
         total += max(widths[start : start + size])
         start += size
     return total <= room
-
-
-def add_notes(page: Page, notes: Sequence[str]) -> None:
-    """Append the small print.
-
-    Args:
-        page: The page.
-        notes: Sentences; they run on.
-    """
-    if not notes:
-        return
-    text = wrap(" ".join(notes), page.width - 2 * MARGIN - 0.02, SMALL)
-    page.add(_lines(text) * SMALL * LINE + 0.06, lambda box: box.text(0.0, 0.02, text, SMALL, color="#444444"))
 
 
 def _lines(text: str) -> int:

@@ -33,6 +33,7 @@ from creditscope.records import RunLog
 
 RIGHT = "a, right axis"
 COSINE, RHO = "deep cosine", "deep ρ"
+CONTROL = "BP gradient"
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ def penalty_rescue_table(logs: Sequence[RunLog]) -> Table:
         for method, cell in chosen.roles()
         if cell is None
     ]
+    absent = [method for method, cell in chosen.roles() if cell is None]
+    notes.append(f"Not among these logs: {', '.join(absent)}." if absent else "")
     if chosen.penalty != CANONICAL_PENALTY:
         missing.append(f"penalty-rescue: no run at {lam(CANONICAL_PENALTY)}; {lam(chosen.penalty)} is shown instead")
     return Table(
@@ -182,7 +185,7 @@ def _controls(chosen: Chosen, notes: list[str]) -> list[Point]:
         if last is not None:
             self_cosine = deep_cosine(backprop, last, exact_too=True)
             control = control if control.y is not None else deep_rho(backprop, last)
-    pair = _bar_pair("BP gradient", epoch or 0, self_cosine, control)
+    pair = _bar_pair(CONTROL, epoch or 0, self_cosine, control)
     bars += [replace(pair[0], note="exact by construction"), pair[1]]
     return bars
 

@@ -15,25 +15,43 @@ from creditscope.figures.draw import (
     dress,
     epochs,
     handle,
+    inches_high,
     linear_ticks,
     reference_lines,
     trace,
 )
-from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels, fit, pretty
-from creditscope.figures.penalty_rescue import COSINE, RHO, RIGHT
-from creditscope.figures.style import BLUE, BODY, HEIGHTS, INCHES, INK, RED, SMALL, LineStyle, Width, line_styles
+from creditscope.figures.page import Body, Page, Slot, add_body, add_legend, fit, wrap
+from creditscope.figures.penalty_rescue import CONTROL, COSINE, RHO, RIGHT
+from creditscope.figures.style import (
+    BLUE,
+    BODY,
+    HEIGHTS,
+    INCHES,
+    INK,
+    LABEL,
+    MOST_HEIGHT,
+    RED,
+    SMALL,
+    LineStyle,
+    Width,
+    line_styles,
+)
 from creditscope.figures.table import Panel, Point, Table, drawable
 from creditscope.figures.text import sci
 
-_PAIR = {COSINE: ("#4a4a4a", ""), RHO: ("#c4c4c4", "////")}
+# Hatching means a penalty, in (c) alone: the two shades tell these apart.
+_PAIR = {COSINE: "#4a4a4a", RHO: "#c4c4c4"}
+# A control that is this many times higher than what it controls would squash it: its bars are cut.
+_CUT = 2.5
 
 
-def plot_penalty_rescue(table: Table, width: Width = "two") -> Figure:
+def plot_penalty_rescue(table: Table, width: Width = "two", height: float | None = None) -> Figure:
     """Draw the penalty-rescue figure.
 
     Args:
         table: From ``penalty_rescue_table``.
         width: One or two text columns.
+        height: Of the whole figure in inches; None: as the width has it.
     """
     chosen = line_styles(table.series)
     page = Page(INCHES[width])
@@ -48,7 +66,7 @@ def plot_penalty_rescue(table: Table, width: Width = "two") -> Figure:
     ]
     add_legend(page, entries)
     paints = {"a": _paint_streams, "b": _paint_pairs, "c": _paint_accuracies}
-    shapes = {"a": (0.42, 1.1), "b": (0.05, 1.12), "c": (0.05, 0.9)}
+    shapes = {"a": (0.42 if width == "two" else 0.52, 1.1), "b": (0.05, 1.12), "c": (0.05, 0.9)}
 
     def slot(panel: Panel) -> Slot:
         right, weight = shapes[panel.key]
@@ -57,17 +75,33 @@ def plot_penalty_rescue(table: Table, width: Width = "two") -> Figure:
             paint=lambda axes: paints[panel.key](axes, table, chosen),
             right=right,
             weight=weight,
-            empty=panel.empty,
         )
 
-    add_panels(page, [slot(panel) for panel in table.panels], 3 if width == "two" else 1, HEIGHTS[width])
-    add_notes(page, table.notes)
+    body = Body(3 if width == "two" else 1, HEIGHTS[width], height, MOST_HEIGHT[width])
+    notes = [*table.notes, *_cut_bars(table)]
+    add_body(page, table.panels, slot, notes, body)
     return page.figure()
 
 
 def _patch(name: str) -> Patch:
-    face, hatch = _PAIR[name]
-    return Patch(facecolor=face, hatch=hatch, edgecolor=INK, linewidth=0.5)
+    return Patch(facecolor=_PAIR[name], edgecolor=INK, linewidth=0.5)
+
+
+def _cut(bars: Sequence[Point]) -> tuple[float, list[Point]]:
+    """How high the bars reach that are shown whole, and those that would squash them and are cut."""
+    reach = [(bar, bar.y if bar.high is None else bar.high) for bar in bars if bar.y is not None]
+    rest = max((value or 0.0 for bar, value in reach if str(bar.x) != CONTROL), default=0.0)
+    whole = max(rest, 0.06)
+    cut = [bar for bar, value in reach if str(bar.x) == CONTROL and rest and (value or 0.0) > _CUT * whole]
+    return (whole if cut else max((value or 0.0 for _, value in reach), default=0.0)), cut
+
+
+def _cut_bars(table: Table) -> list[str]:
+    _, cut = _cut(table.of("b", kind="bar"))
+    if not cut:
+        return []
+    values = " and ".join(dict.fromkeys(f"{bar.y:.2f}" for bar in cut))
+    return [f"(b): the bars of the {CONTROL} are cut, at {values}."]
 
 
 def _paint_streams(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None:
@@ -82,7 +116,8 @@ def _paint_streams(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> No
     right = axes.twinx()
     floor = table.of(RIGHT, kind="line")
     decades(right, [*references, *floor])
-    right.set_ylabel(pretty("median ‖g_L‖ per sample (dotted)"))
+    tall = inches_high(axes)
+    right.set_ylabel(wrap("median ‖g_L‖ per sample (dotted)", tall + 0.15, LABEL), linespacing=1.0)
     draw_lines(right, references, chosen, dotted=True)
     seen = [*trace(axes, streams), *trace(right, references)]
     reference_lines(right, [(line, f"floor {sci(line.y or 0.0)}") for line in floor], seen)
@@ -115,11 +150,18 @@ def _paint_pairs(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None
     dress(axes, table.panel("b"))
     axes.grid(False, axis="x")
     names = list(dict.fromkeys(str(bar.x) for bar in bars if bar.y is not None))
+    reach, cut = _cut(bars)
+    # Above the highest bar its number needs room, whatever the panel's height.
+    tall = inches_high(axes)
+    ceiling = max(0.1, reach * tall / max(tall - 0.45, 0.4 * tall))
     for bar in bars:
         if bar.y is not None:
             side = -0.2 if bar.series == COSINE else 0.2
             x = names.index(str(bar.x)) + side
-            _bar(axes, x, 0.38, bar, *_PAIR[bar.series])
+            if bar in cut:
+                _broken(axes, x, bar, ceiling)
+                continue
+            _bar(axes, x, 0.38, bar, _PAIR[bar.series], "")
             top = max(bar.y if bar.high is None else bar.high, 0.0)
             axes.annotate(
                 f"{bar.y:z.2f}".replace("-", "−"),
@@ -136,9 +178,32 @@ def _paint_pairs(axes: Axes, table: Table, chosen: dict[str, LineStyle]) -> None
     axes.set_xticks(range(len(names)), [_under(name, bars) for name in names], fontsize=SMALL)
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.55, len(names) - 0.45)
-    values = [v for bar in bars for v in (bar.y, bar.low, bar.high) if v is not None]
-    axes.set_ylim(min(-0.05, min(values) - 0.05), max(0.3, max(values) * 1.2))
+    lows = [v for bar in bars for v in (bar.y, bar.low) if v is not None]
+    axes.set_ylim(min(-0.05 * max(1.0, ceiling), min(lows) - 0.1 * ceiling), ceiling)
     axes.yaxis.set_major_locator(linear_ticks())
+
+
+def _broken(axes: Axes, x: float, bar: Point, ceiling: float) -> None:
+    """A bar that goes on beyond the axis: cut open near the top, its value inside."""
+    axes.bar([x], [ceiling], 0.38, color=_PAIR[bar.series], edgecolor=INK, linewidth=0.5, zorder=3)
+    for level in (0.78, 0.84):
+        axes.plot(
+            [x - 0.24, x + 0.24],
+            [(level - 0.02) * ceiling, (level + 0.02) * ceiling],
+            color="white",
+            linewidth=1.6,
+            zorder=4,
+        )
+    axes.annotate(
+        f"{bar.y:.2f}",
+        (x, 0.4 * ceiling),
+        ha="center",
+        va="center",
+        rotation=90,
+        fontsize=SMALL,
+        zorder=5,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+    )
 
 
 def _under(name: str, bars: Sequence[Point]) -> str:

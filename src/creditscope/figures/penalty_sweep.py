@@ -8,7 +8,18 @@ from matplotlib.figure import Figure
 
 from creditscope.figures.choose import choose_flavour, flavour_of, is_frozen, nearest, penalty, trains_all
 from creditscope.figures.curves import Curves, common_end, early_ends, error_bars, floor_line, left_out, trajectory
-from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, linear_ticks, reference_lines, trace
+from creditscope.figures.draw import (
+    decades,
+    draw_lines,
+    dress,
+    end_room,
+    epochs,
+    handle,
+    label_ends,
+    linear_ticks,
+    reference_lines,
+    trace,
+)
 from creditscope.figures.means import (
     assumed_units,
     common_epochs,
@@ -16,8 +27,8 @@ from creditscope.figures.means import (
     mean_at,
     value_of,
 )
-from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
-from creditscope.figures.style import HEIGHTS, INCHES, LineStyle, Width, ladder
+from creditscope.figures.page import LEFT, Body, Page, Slot, add_body, add_legend
+from creditscope.figures.style import HALF_LEFT, HEIGHTS, INCHES, MOST_HEIGHT, LineStyle, Width, ladder
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.text import lam, points_of_percent, sci
 from creditscope.protocol.cells import Cell
@@ -64,6 +75,11 @@ def penalty_sweep_table(logs: Sequence[RunLog]) -> Table:
         notes.append(left_out([p for p in points if p.panel == panel], what))
     notes.append(assumed_units(swept))
     notes.append(error_bars(points, "Bands"))
+    untrained = [p.y for p in points if p.panel == "c" and p.x == 0.0 and p.y is not None]
+    if untrained and any(p.panel == "c" and p.x != 0.0 for p in points):
+        lowest, highest = f"{min(untrained):.3f}", f"{max(untrained):.3f}"
+        span = lowest if lowest == highest else f"{lowest} to {highest}"
+        notes.append(f"(c) is cut below: before training accuracy is {span}.")
     points += _lines(bp, frozen, notes)
     return Table(
         figure="penalty-sweep",
@@ -162,26 +178,38 @@ def _panels(points: Sequence[Point], name: str) -> tuple[Panel, ...]:
     )
 
 
-def plot_penalty_sweep(table: Table, width: Width = "two") -> Figure:
+def plot_penalty_sweep(table: Table, width: Width = "two", height: float | None = None) -> Figure:
     """Draw the penalty-sweep figure.
 
     Args:
         table: From ``penalty_sweep_table``.
         width: One or two text columns.
+        height: Of the whole figure in inches; None: as the width has it.
     """
     chosen = ladder([item.label for item in table.series])
     page = Page(INCHES[width])
-    add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
+    body = Body(3 if width == "two" else 2, HEIGHTS[width], height, MOST_HEIGHT[width])
+    last = [panel.key for panel in table.panels if not panel.empty][-1]
+    named = {point.series for point in table.of(last, kind="point") if point.y is not None and not point.branch}
+    room = end_room([item.label for item in table.series], 0.9) if named == {s.label for s in table.series} else None
+    if room is None:
+        add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
 
     def slot(panel: Panel) -> Slot:
-        return Slot(panel.title, lambda axes: _paint(axes, table, panel, chosen), empty=panel.empty)
+        ends = room is not None and panel.key == last
+        return Slot(
+            panel.title,
+            lambda axes: _paint(axes, table, panel, chosen, ends),
+            right=room if ends and room is not None else 0.05,
+            weight=1.15 if ends else 1.0,
+            left=LEFT if width == "two" else HALF_LEFT,
+        )
 
-    add_panels(page, [slot(panel) for panel in table.panels], 3 if width == "two" else 1, HEIGHTS[width])
-    add_notes(page, table.notes)
+    add_body(page, table.panels, slot, table.notes, body)
     return page.figure()
 
 
-def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle]) -> None:
+def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle], ends: bool) -> None:
     points = drawable(table.of(panel.key, kind="point"), panel.log)
     lines = drawable(table.of(panel.key, kind="line"), panel.log)
     dress(axes, panel)
@@ -189,7 +217,9 @@ def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle])
     if panel.log:
         decades(axes, [*points, *lines])
     else:
-        shown = [v for p in (*points, *lines) for v in (p.y, p.low, p.high) if v is not None]
+        # Before training every run guesses: that one point would leave most of the axis empty.
+        trained = [p for p in points if p.x != 0.0] or points
+        shown = [v for p in (*trained, *lines) for v in (p.y, p.low, p.high) if v is not None]
         air = 0.08 * (max(shown) - min(shown)) or 0.02
         # More air above: the text of the highest line is there.
         axes.set_ylim(max(0.0, min(shown) - air), max(shown) + 2 * air)
@@ -200,3 +230,5 @@ def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle])
     values = [sci(line.y or 0.0) if panel.log else f"{line.y:.3f}" for line in lines]
     texts = [f"{name} {value}" for name, value in zip(names, values, strict=True)]
     reference_lines(axes, list(zip(lines, texts, strict=True)), trace(axes, points))
+    if ends:
+        label_ends(axes, points, chosen)

@@ -9,10 +9,20 @@ from matplotlib.figure import Figure
 
 from creditscope.figures.choose import rank, trains_all
 from creditscope.figures.curves import Curves, early_ends, error_bars, floor_line, left_out, trajectory
-from creditscope.figures.draw import decades, draw_lines, dress, epochs, handle, reference_lines, trace
+from creditscope.figures.draw import (
+    decades,
+    draw_lines,
+    dress,
+    end_room,
+    epochs,
+    handle,
+    label_ends,
+    reference_lines,
+    trace,
+)
 from creditscope.figures.means import assumed_units, drawn_cells, value_of
-from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
-from creditscope.figures.style import HEIGHTS, INCHES, LineStyle, Width, family, line_styles
+from creditscope.figures.page import LEFT, Body, Page, Slot, add_body, add_legend
+from creditscope.figures.style import HALF_LEFT, INCHES, MOST_HEIGHT, LineStyle, Width, family, line_styles
 from creditscope.figures.table import Panel, Point, Series, Table, drawable
 from creditscope.figures.text import listed, sci
 from creditscope.protocol.cells import Cell
@@ -144,7 +154,7 @@ def _row(name: str, cells: Sequence[Cell]) -> Row:
 
 def _missing(row: Row) -> list[str]:
     if not row.cells:
-        return [f"snapshot: {row.name}: no run in these logs; its panels stay empty"]
+        return [f"snapshot: {row.name}: no run in these logs; its panels are closed"]
     there = {family(cell.spec.rule) for cell in row.cells}
     return [
         f"snapshot: {row.name}: no {rule} run in these logs; drawn without it"
@@ -160,7 +170,7 @@ def _panel(key: str, row: Row, what: str, shown: Sequence[Point]) -> Panel:
         seeds = f", n = {n} seed{'s' if n > 1 else ''}"
     else:
         seeds = ", seeds: " + ", ".join(f"n = {n} ({label})" for label, n in counts.items()) if counts else ""
-    why = f"none of these runs logs {what}" if row.cells else "no such run in these logs"
+    why = f"none of these runs logs {what}" if row.cells else f"these logs hold no run of {row.name}"
     return Panel(
         key=key,
         title=f"({key}) {row.name}{seeds}",
@@ -171,35 +181,52 @@ def _panel(key: str, row: Row, what: str, shown: Sequence[Point]) -> Panel:
     )
 
 
-def plot_snapshot(table: Table, width: Width = "two") -> Figure:
+def plot_snapshot(table: Table, width: Width = "two", height: float | None = None) -> Figure:
     """Draw the snapshot figure.
 
     Args:
         table: From ``snapshot_table``.
         width: One or two text columns.
+        height: Of the whole figure in inches; None: as the width has it.
     """
     chosen = line_styles(table.series)
     page = Page(INCHES[width])
-    add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
+    body = Body(2, 1.55 if width == "two" else 1.0, height, MOST_HEIGHT[width])
+    right = _right_panels(table)
+    named = {point.series for key in right for point in table.of(key, kind="point") if point.y is not None}
+    room = end_room([item.label for item in table.series], 0.7) if named == {s.label for s in table.series} else None
+    if room is None:
+        add_legend(page, [(item.label, handle(chosen[item.label])) for item in table.series])
 
     def slot(panel: Panel) -> Slot:
-        return Slot(panel.title, lambda axes: _paint(axes, table, panel, chosen), empty=panel.empty)
+        ends = room is not None and panel.key in right
+        return Slot(
+            panel.title,
+            lambda axes: _paint(axes, table, panel, chosen, ends),
+            right=room if ends and room is not None else 0.05,
+            weight=1.0 + (0.12 if ends else 0.0),
+            left=LEFT if width == "two" else HALF_LEFT,
+        )
 
-    add_panels(
-        page,
-        [slot(panel) for panel in table.panels],
-        2 if width == "two" else 1,
-        1.55 if width == "two" else HEIGHTS[width],
-    )
-    add_notes(page, table.notes)
+    add_body(page, table.panels, slot, table.notes, body)
     return page.figure()
 
 
-def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle]) -> None:
+def _right_panels(table: Table) -> list[str]:
+    """The last panel of each row that is drawn: there the lines are named."""
+    shown = [panel.key for panel in table.panels if not panel.empty]
+    return [key for number, key in enumerate(shown) if number % 2 or number == len(shown) - 1]
+
+
+def _paint(axes: Axes, table: Table, panel: Panel, chosen: dict[str, LineStyle], ends: bool) -> None:
     points = drawable(table.of(panel.key, kind="point"), log=True)
     lines = table.of(panel.key, kind="line")
+    # Rows are compared: every panel of one quantity has the same axis.
+    alike = [other.key for other in table.panels if other.y_label == panel.y_label]
     dress(axes, panel)
     epochs(axes, points)
-    decades(axes, [*points, *lines])
+    decades(axes, [p for key in alike for p in drawable(table.of(key), log=True)])
     draw_lines(axes, points, chosen)
     reference_lines(axes, [(line, f"floor {sci(line.y or 0.0)}") for line in lines], trace(axes, points))
+    if ends:
+        label_ends(axes, points, chosen)

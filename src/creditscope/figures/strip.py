@@ -14,6 +14,7 @@ from creditscope.records.rule_card import Sketch
 
 _MOST_BLOCKS = 6
 _MOST_RULES = 5
+_MOST_METHODS = 3
 # Boxes that a part of a rule's route is drawn through.
 _PARTS = {"head": ("head",), "norm": ("norm",), "block": ("block", "gap")}
 
@@ -37,12 +38,11 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
         styles: LineStyle by series.
     """
     inner = page.width - 2 * MARGIN
-    wide = inner > 5
-    label, room = (0.62, 2.1) if wide else (0.0, 0.0)
+    label, room = 0.62, 2.1
     rules = strip.rules[:_MOST_RULES]
-    row = 0.23 if wide else 0.32
-    boxes = 0.34
-    height = boxes + row * len(rules) + 0.1
+    named = [_methods(rule.name.partition("(")[0], series) for rule in rules]
+    row, boxes = 0.23, 0.34
+    height = boxes + row * sum(max(1, len(methods)) for methods in named) + 0.1
     nodes = _nodes(strip, label + 0.05, inner - room - 0.02)
 
     def paint(box: Box) -> None:
@@ -51,45 +51,36 @@ def add_strip(page: Page, strip: Strip, series: Sequence[Series], styles: Mappin
         axes.set_ylim(0, height)
         axes.set_axis_off()
         _boxes(axes, nodes, strip, height - boxes / 2)
-        for i, rule in enumerate(rules):
-            top = height - boxes - row * i
-            style = _colour(rule.name.partition("(")[0], series, styles)
-            y = top - (row / 2 if wide else 0.09)
+        top = height - boxes
+        for rule, methods in zip(rules, named, strict=True):
+            # A route that several drawn methods share has the colour of none; their names have their own.
+            color = styles[methods[0].label].color if len(methods) == 1 else INK if methods else GREY
+            y = top - row / 2
             text = rule.sketch.text if rule.sketch else "where its credit enters is not stated in the log"
-            said = f"{rule.name}: {text}"
-            if wide:
+            names = [(item.label, styles[item.label].color) for item in methods] or [(rule.name, GREY)]
+            for at, (name, own) in enumerate(names):
                 axes.text(
                     label,
-                    y,
-                    fit(rule.name, label * 0.9, BODY),
+                    y - at * row * 0.62,
+                    fit(name, label * 0.9, BODY),
                     fontsize=BODY,
                     va="center",
                     ha="right",
-                    color=style,
+                    color=own,
                     weight="bold",
                 )
-                axes.text(
-                    inner - room + 0.05, y, wrap(text, room - 0.05, SMALL), fontsize=SMALL, va="center", color=INK
-                )
-            else:
-                axes.text(
-                    0,
-                    top - 0.25,
-                    fit(said, inner * 0.9, SMALL),
-                    fontsize=SMALL,
-                    va="center",
-                    color=style,
-                )
+            axes.text(inner - room + 0.05, y, wrap(text, room - 0.05, SMALL), fontsize=SMALL, va="center", color=INK)
             if rule.sketch:
-                _credit(axes, rule.sketch, nodes, y, style)
+                _credit(axes, rule.sketch, nodes, y, color)
+            top -= row * max(1, len(methods))
 
     page.add(height, paint)
 
 
-def _colour(rule: str, series: Sequence[Series], styles: Mapping[str, LineStyle]) -> str:
+def _methods(rule: str, series: Sequence[Series]) -> list[Series]:
+    """The drawn methods of a rule: trained ones, else its baselines; of many, the first few."""
     mine = [item for item in series if item.rule == rule]
-    trained = [item for item in mine if item.role != "baseline"]
-    return styles[(trained or mine)[0].label].color if mine else GREY
+    return ([item for item in mine if item.role != "baseline"] or mine)[:_MOST_METHODS]
 
 
 def _nodes(strip: Strip, left: float, right: float) -> list[Node]:

@@ -12,11 +12,15 @@ from creditscope.figures.table import Series
 Width = Literal["one", "two"]
 INCHES: dict[Width, float] = {"one": 3.35, "two": 7.0}
 
-# Height of the axes of a row of three; stacked panels are lower, so that the figure stays within a page.
+# Height of the axes; those of one column are lower where the figure would else be higher than a journal prints.
 HEIGHTS: dict[Width, float] = {"one": 1.4, "two": 1.75}
+MOST_HEIGHT: dict[Width, float | None] = {"one": 4.5, "two": None}
+# What stands left of half a column: two lines beside the numbers.
+HALF_LEFT = 0.56
 
 SMALL = 6.5
 BODY = 7.0
+LABEL = 7.5
 TITLE = 8.0
 
 FONTS = ["STIXGeneral", "DejaVu Serif"]
@@ -26,7 +30,7 @@ _RC: Any = {
     "mathtext.fontset": "stix",
     "font.size": BODY,
     "axes.titlesize": TITLE,
-    "axes.labelsize": BODY + 0.5,
+    "axes.labelsize": LABEL,
     "xtick.labelsize": BODY,
     "ytick.labelsize": BODY,
     "legend.fontsize": BODY,
@@ -103,7 +107,7 @@ _BASELINES = (
     LineStyle("#9d9d9d", "H", (0, (4, 1, 1, 1, 1, 1))),
 )
 # From pale to dark, so that a larger λ prints darker; each with its own marker and dash.
-_LADDER = ("#E8A33D", "#D55E00", "#A8325A", "#6A2C8E", "#2F2A85", "#10103A")
+_LADDER = ("#E0A100", "#E4572E", "#B8336A", "#6A3DA8", "#1F4E9E", "#111111")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES: tuple[Any, ...] = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (2, 1)), "-", (0, (7, 2)), (0, (1, 1)))
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from creditscope.figures.draw import handle
-from creditscope.figures.page import Page, Slot, add_legend, add_notes, add_panels
+from creditscope.figures.page import LEAST_AXES, Page, Slot, add_legend, add_notes, add_row, closed, fixed_height
 from creditscope.figures.style import GREY, INCHES, INK, NEUTRAL, PALE, SMALL, LineStyle, Width
 from creditscope.figures.table import Panel, Point, Series, Table
 from creditscope.protocol.audit import audit
@@ -106,29 +106,31 @@ def _numbers(row: Survivor) -> dict[str, float]:
     return {what: float(value) for what, value in numbers.items() if value is not None}
 
 
-def plot_survival(table: Table, width: Width = "two") -> Figure:
-    """Draw the survival figure.
+def plot_survival(table: Table, width: Width = "two", height: float | None = None) -> Figure:
+    """Draw the survival figure: a line a method, so that it is as high as there are methods unless asked.
 
     Args:
         table: From ``survival_table``.
         width: One or two text columns.
+        height: Of the whole figure in inches; None: as high as its lines make it.
     """
     page = Page(INCHES[width])
     add_legend(page, [(verdict, handle(style)) for verdict, style in _STYLES.items()])
     columns = 2 if width == "two" else 1
-    for start in range(0, len(table.panels), columns):
-        some = table.panels[start : start + columns]
-        rows = max(len(_drawn(table, panel)) for panel in some)
-        slots = [_slot(table, panel) for panel in some]
-        add_panels(page, slots, columns, max(0.6, _ROW * (rows + 1)))
-    add_notes(page, table.notes)
+    shown = [panel for panel in table.panels if not panel.empty]
+    groups = [shown[start : start + columns] for start in range(0, len(shown), columns)]
+    rows = [[_slot(table, panel) for panel in group] for group in groups]
+    heights = [max(0.6, _ROW * (max(len(_drawn(table, panel)) for panel in group) + 1)) for group in groups]
+    notes = [*table.notes, *closed(table.panels)]
+    stretch = 1.0 if height is None else (height - fixed_height(page, rows, notes)) / sum(heights)
+    for row, natural in zip(rows, heights, strict=True):
+        add_row(page, row, max(LEAST_AXES, stretch * natural))
+    add_notes(page, notes)
     return page.figure()
 
 
 def _slot(table: Table, panel: Panel) -> Slot:
-    return Slot(
-        panel.title, lambda axes: _paint(axes, table, panel), caption=panel.caption, right=0.15, empty=panel.empty
-    )
+    return Slot(panel.title, lambda axes: _paint(axes, table, panel), caption=panel.caption, right=0.15)
 
 
 def _drawn(table: Table, panel: Panel) -> list[Point]:

@@ -3,8 +3,8 @@
 import csv
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from creditscope.records.rule_card import RuleCard
 from creditscope.records.table import csv_cell
@@ -164,6 +164,16 @@ class Table:
         for point in self.points:
             writer.writerow(_cell(getattr(point, name)) for name in COLUMNS)
         return out.getvalue()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that is shown, for JSON."""
+        return {
+            "figure": self.figure,
+            "panels": [asdict(panel) for panel in self.panels],
+            "points": [asdict(point) for point in self.points],
+            "notes": list(self.notes),
+            "missing": list(self.warnings),
+        }
 
 
 COLUMNS = (

@@ -21,13 +21,16 @@ from creditscope.figures.table import Table
 from creditscope.records import RunLog
 from creditscope.records.files import write_together
 
-ARTEFACTS: dict[str, tuple[Callable[[Sequence[RunLog], Index], Table], Callable[[Table, Width], Figure]]] = {
+ARTEFACTS: dict[
+    str, tuple[Callable[[Sequence[RunLog], Index], Table], Callable[[Table, Width, float | None], Figure]]
+] = {
     "hero": (hero_table, plot_hero),
     "penalty-rescue": (lambda logs, index: penalty_rescue_table(logs), plot_penalty_rescue),
     "penalty-sweep": (lambda logs, index: penalty_sweep_table(logs), plot_penalty_sweep),
     "snapshot": (lambda logs, index: snapshot_table(logs), plot_snapshot),
     "survival": (lambda logs, index: survival_table(logs), plot_survival),
 }
+MIN_HEIGHT, MAX_HEIGHT = 1.5, 20.0
 # Metadata without a date or a version, so that the same logs give the same bytes.
 _METADATA: dict[str, dict[str, Any]] = {
     ".pdf": {"Creator": "creditscope", "Producer": "creditscope", "CreationDate": None},
@@ -98,13 +101,15 @@ class Request:
     Args:
         width: One or two text columns.
         index: Which cosines the hero shows.
+        height: Inches of the whole figure; None: as the width has it.
     """
 
     width: Width
     index: Index
+    height: float | None = None
 
 
-def check_request(name: str, out: Path, width: str, index: str) -> Request:
+def check_request(name: str, out: Path, width: str, index: str, height: float | None = None) -> Request:
     """Refuse bad options before any log is read.
 
     Args:
@@ -112,6 +117,7 @@ def check_request(name: str, out: Path, width: str, index: str) -> Request:
         out: Where it goes.
         width: ``one`` or ``two``.
         index: ``published`` or ``acts``.
+        height: Inches.
     """
     _check_name(name)
     check_suffix(out.suffix)
@@ -124,7 +130,9 @@ def check_request(name: str, out: Path, width: str, index: str) -> Request:
         raise BadInput(argument("index"), f" wants {' or '.join(get_args(Index))}, got {index!r}")
     if index != "published" and name != "hero":
         raise BadInput(argument("index"), f" is an option of hero only; drop it for {name}")
-    return Request(cast(Width, width), cast(Index, index))
+    if height is not None and not MIN_HEIGHT <= height <= MAX_HEIGHT:
+        raise BadInput(argument("height"), f" wants {MIN_HEIGHT:g} to {MAX_HEIGHT:g} inches, got {height:g}")
+    return Request(cast(Width, width), cast(Index, index), height)
 
 
 def _check_name(name: str) -> None:
@@ -132,7 +140,9 @@ def _check_name(name: str) -> None:
         raise BadInput(f"no figure is called {name!r}; {did_you_mean(name, ARTEFACTS)}")
 
 
-def draw_figure(name: str, logs: Sequence[RunLog], width: Width = "two", index: Index = "published") -> Drawn:
+def draw_figure(
+    name: str, logs: Sequence[RunLog], width: Width = "two", index: Index = "published", height: float | None = None
+) -> Drawn:
     """Draw one artefact from run logs.
 
     Args:
@@ -140,6 +150,7 @@ def draw_figure(name: str, logs: Sequence[RunLog], width: Width = "two", index: 
         logs: Any runs, ours or imported.
         width: One or two text columns.
         index: Hero only: ``published``, or ``acts``: cosines where the credit acts.
+        height: Inches of the whole figure; None: as the width has it, in one column no more than a journal prints.
     """
     _check_name(name)
     table_of, plot = ARTEFACTS[name]
@@ -148,11 +159,16 @@ def draw_figure(name: str, logs: Sequence[RunLog], width: Width = "two", index: 
         reasons = "; ".join(dict.fromkeys(panel.empty for panel in table.panels))
         raise BadInput(f"{name}: nothing to draw from {len(logs)} logs: {reasons}; pass logs that hold these")
     with styled():
-        return Drawn(plot(table, width), table)
+        return Drawn(plot(table, width, height), table)
 
 
 def write_figure(
-    name: str, logs: Sequence[RunLog], out: Path, width: Width = "two", index: Index = "published"
+    name: str,
+    logs: Sequence[RunLog],
+    out: Path,
+    width: Width = "two",
+    index: Index = "published",
+    height: float | None = None,
 ) -> Drawn:
     """Write one artefact, and next to it a CSV with the data of every panel and the logs behind them.
 
@@ -162,8 +178,9 @@ def write_figure(
         out: The picture: ``.pdf``, ``.png`` or ``.svg``.
         width: One or two text columns.
         index: Hero only: ``published``, or ``acts``: cosines where the credit acts.
+        height: Inches of the whole figure; None: as the width has it, in one column no more than a journal prints.
     """
     check_suffix(out.suffix)
-    drawn = draw_figure(name, logs, width, index)
+    drawn = draw_figure(name, logs, width, index, height)
     write_together({out.with_suffix(".csv"): drawn.table.to_csv().encode(), out: drawn.encode(out.suffix)})
     return drawn

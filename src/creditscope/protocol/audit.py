@@ -23,6 +23,7 @@ from creditscope.protocol.timeline import RunTimeline, pooled_history, timelines
 from creditscope.protocol.verdict import Verdict, VerdictKind, verdict
 from creditscope.records.load import Loaded, Reduce, Skipped, load_logs, without_collection
 from creditscope.records.log import RunLog
+from creditscope.records.select import Selection
 from creditscope.records.spec import RunSpec
 
 Logs = Loaded | RunLog | str | Path | Iterable[RunLog | str | Path]
@@ -113,6 +114,7 @@ class Audit:
         skipped: Files that could not be read.
         assume: What was assumed where logs are silent.
         plan: A declared plan held against the logs; None when none was declared.
+        chosen: Which of the judged cells these are, and of how many; None: all.
     """
 
     protocol: Protocol
@@ -120,6 +122,21 @@ class Audit:
     skipped: tuple[Skipped, ...] = ()
     assume: Assumptions = field(default_factory=Assumptions)
     plan: Plan | None = None
+    chosen: tuple[str, int] | None = None
+
+    def only(self, selection: Selection) -> "Audit":
+        """The same verdicts, of the wanted methods alone, with the baselines that match them.
+
+        Args:
+            selection: The methods.
+        """
+        claims = [cell for cell in self.claims if selection.is_of_method(cell.cell.spec)]
+        if not claims:
+            raise BadInput(f"nothing to judge: no trained run is of {selection.text}, only baselines")
+        keys = {cell.cell.spec.match_key for cell in claims}
+        rest = [cell for cell in self.cells if cell.verdict is None]
+        kept = [c for c in rest if c.cell.spec.match_key in keys or selection.is_of_method(c.cell.spec)]
+        return replace(self, cells=(*claims, *kept), chosen=(selection.text, len(self.claims)))
 
     def against(self, plan: Iterable[RunSpec]) -> "Audit":
         """The same audit, which names the runs of a declared plan that have no log.
@@ -135,9 +152,21 @@ class Audit:
         return tuple(cell for cell in self.cells if cell.verdict is not None)
 
     @property
+    def by_kind(self) -> dict[str, tuple[JudgedCell, ...]]:
+        """The claims of each verdict: trustworthy, walked back, incomplete."""
+        return {
+            str(k): tuple(c for c in self.claims if c.verdict is not None and c.verdict.kind is k) for k in VerdictKind
+        }
+
+    @property
     def walked_back(self) -> tuple[JudgedCell, ...]:
         """The claims that do not stand."""
-        return tuple(c for c in self.claims if c.verdict is not None and c.verdict.kind is VerdictKind.WALKED_BACK)
+        return self.by_kind[VerdictKind.WALKED_BACK]
+
+    @property
+    def incomplete(self) -> tuple[JudgedCell, ...]:
+        """The claims of which something is open."""
+        return self.by_kind[VerdictKind.INCOMPLETE]
 
     @property
     def logs(self) -> tuple[RunLog, ...]:
@@ -169,6 +198,7 @@ class Audit:
             **self.protocol.to_dict(),
             "assumed": {"blocks": self.assume.blocks, "h0": self.assume.h0, "ratio": self.assume.ratio},
             **disclosed(self),
+            **({"chosen": {"by": self.chosen[0], "of": self.chosen[1]}} if self.chosen else {}),
             "cells": [cell.to_dict() for cell in self.cells],
             "skipped": [{"file": skipped.file, "why": skipped.why} for skipped in self.skipped],
         }
@@ -181,6 +211,7 @@ def audit(
     thresholds: Mapping[str, float] | None = None,
     assume: Mapping[str, float] | None = None,
     keep_rows: bool = True,
+    select: Selection | None = None,
 ) -> Audit:
     """Judge runs: group them into cells, find each claim's matched baseline, apply every check, give a verdict.
 
@@ -192,19 +223,24 @@ def audit(
         assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
         keep_rows: Whether the runs of the audit keep their rows, which a report draws. Without them an audit of
             thousands of files takes little memory. They stay where a check of the protocol looks at all of them.
+        select: Which runs: their settings choose what is read; their methods choose which verdicts are kept, after all
+            were judged, so that no claim loses what it is compared with.
     """
     chosen = protocol_named(protocol, thresholds)
     assumed = Assumptions.of(assume or {})
 
     keep_rows = keep_rows or any(check.keeps_rows for check in chosen.checks)
     with without_collection():
-        return _audit(logs, chosen, baseline, assumed, None if keep_rows else Reader(chosen.checks, assumed).read)
+        reduce = None if keep_rows else Reader(chosen.checks, assumed).read
+        loaded = _collect(logs, reduce)
+        if not select:
+            return _audit(loaded, chosen, baseline, assumed, reduce)
+        return _audit(select.in_setting(loaded), chosen, baseline, assumed, reduce).only(select)
 
 
 def _audit(
-    logs: Logs, chosen: Protocol, baseline: float | Logs | None, assumed: Assumptions, reduce: Reduce | None
+    loaded: Loaded, chosen: Protocol, baseline: float | Logs | None, assumed: Assumptions, reduce: Reduce | None
 ) -> Audit:
-    loaded = _collect(logs, reduce)
     skipped = loaded.skipped
     against: float | Sequence[RunLog] | None
     if baseline is None or isinstance(baseline, (int, float)):

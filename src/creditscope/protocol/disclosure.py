@@ -79,7 +79,12 @@ def disclosures(audit: "Audit") -> tuple[str, ...]:
         audit: The audit.
     """
     plan = "no plan was declared, so that runs left out cannot be told" if audit.plan is None else audit.plan.text
-    return (*_by_chance(audit), *(changes(audit) or ["no threshold was changed"]), *_cuts(audit), plan)
+    part = (
+        [f"these are {len(audit.claims)} of the {audit.chosen[1]} cells judged, chosen by {audit.chosen[0]}"]
+        if audit.chosen
+        else []
+    )
+    return (*part, *_by_chance(audit), *(changes(audit) or ["no threshold was changed"]), *_cuts(audit), plan)
 
 
 def changes(audit: "Audit") -> list[str]:

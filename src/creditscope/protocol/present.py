@@ -184,7 +184,7 @@ def runs_table(audit: "Audit") -> Table:
                 )
             )
     norms = (HIDDEN.symbol_at("L"), "‖g‖ per sample")
-    return Table(("method", "seed", "epoch", "accuracy", *norms, "log"), tuple(rows))
+    return Table(("method", "seed", "epoch", "accuracy", *norms, "log"), tuple(rows), files="log")
 
 
 def timeline_table(audit: "Audit") -> Table:

@@ -3,6 +3,7 @@
 import html
 import textwrap
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,12 +68,14 @@ class Table:
         rows: Cells, one tuple a row, as long as ``columns``.
         align: Per column; left where it is not given.
         title: Shown above; becomes the LaTeX caption.
+        files: A column of file names, which are never broken: in text that is too wide each has a line of its own.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     align: tuple[Align, ...] = ()
     title: str = ""
+    files: str = ""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -90,6 +93,15 @@ class Table:
         Args:
             width: Wrap the widest columns until the table fits; None never wraps.
         """
+        if self.files and width is not None and sum(self._natural_widths()) + 2 * len(self.columns) - 2 > width:
+            at = self.columns.index(self.files)
+            columns, *rows = (row[:at] + row[at + 1 :] for row in (self.columns, *self.rows))
+            bare = Table(columns, tuple(rows), self.align[:at] + self.align[at + 1 :], self.title)
+            return bare._as_text(width, [f"  {row[at]}" for row in self.rows])
+        return self._as_text(width, [])
+
+    def _as_text(self, width: int | None, under: Sequence[str]) -> str:
+        """The text; ``under`` has a line for each row, which is never wrapped."""
         widths = self._fit(width)
         lines = [self.title] if self.title else []
         lines += self._text_row(self.columns, widths)
@@ -98,6 +110,7 @@ class Table:
         for index, row in enumerate(self.rows):
             lines += [""] if tall and index else []
             lines += self._text_row(row, widths)
+            lines += under[index : index + 1]
         return "\n".join(visible(line, keep="") for line in lines)
 
     def to_markdown(self) -> str:

@@ -3,26 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from creditscope.protocol.audit import Audit, JudgedCell
 from creditscope.protocol.check import Check
 from creditscope.protocol.present import asked
 from creditscope.records.labels import labels_of
+from creditscope.records.select import OF_THE_METHOD
 from creditscope.records.spec import RunSpec, digest
 from creditscope.records.table import visible
 from creditscope.rules import RULES
 
-# What sets two methods apart; cells that agree in all the rest belong to one experiment.
-_OF_THE_METHOD = {
-    "rule",
-    "options",
-    "credit_norm",
-    "penalty",
-    "train_last",
-    "train_embedding",
-    "fixed_feedback",
-    "anchors",
-}
 _OF_THE_RUN = {"seed", "feedback", "probe", "injection", "matmul", "origin"}
 
 
@@ -65,6 +56,19 @@ class Names:
         shown, protocol = asked(self.audit), self.audit.protocol
         return tuple(check for check in protocol.checks if check.name in shown or check in protocol.advisory)
 
+    def index(self, named: Named) -> int:
+        """The number by which the page's script knows a cell.
+
+        Args:
+            named: The cell.
+        """
+        return next(i for i, other in enumerate(self.cells) if other is named)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each cell by the label that the tables give it."""
+        return {named.judged.cell.label: i for i, named in enumerate(self.cells)}
+
     @property
     def claims(self) -> tuple[Named, ...]:
         """The cells with a verdict."""
@@ -86,13 +90,16 @@ def name_cells(audit: Audit) -> Names:
     described = _distinct([_describe(spec) for spec in specs])
     groups = [f"{letter(i)}: {text}" for i, text in enumerate(described)] if len(order) > 1 else described
     found: list[Named] = []
+    colours: dict[str, int] = {}  # a method has one colour in all experiments, and none that another of its own has
     for index, key in enumerate(order):
         members = sorted((c for c in audit.cells if keys[id(c)] == key), key=_reading_order)
         labels = _distinct([visible(label, keep="") for label in labels_of([cell.cell.spec for cell in members])])
-        colours: dict[str, int] = {}
+        bases = dict.fromkeys(_base(cell.cell.spec) for cell in members)
+        for base in bases:
+            taken = {colours[other] for other in bases if other in colours}
+            colours.setdefault(base, next(number for number in count() if number not in taken))
         for cell, label in zip(members, labels, strict=True):
-            base = _base(cell.cell.spec)
-            colour = colours.setdefault(base, len(colours))
+            colour = colours[_base(cell.cell.spec)]
             dash = 2 if cell.verdict is None else 1 if cell.cell.spec.penalty else 0
             full = label if len(order) == 1 else f"{label} ({letter(index)})"
             named = replace(cell, cell=replace(cell.cell, label=full))
@@ -107,7 +114,7 @@ def letter(index: int) -> str:
 
 
 def _experiment(spec: RunSpec) -> str:
-    return digest(spec.model_dump(mode="json", exclude=_OF_THE_METHOD | _OF_THE_RUN))
+    return digest(spec.model_dump(mode="json", exclude={*OF_THE_METHOD, *_OF_THE_RUN}))
 
 
 def _describe(spec: RunSpec) -> str:

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -24,11 +23,8 @@ from creditscope.protocol.present import (
 )
 from creditscope.protocol.presets import NAMES, Protocol, place_of, protocol_named
 from creditscope.records.files import write_atomic
-from creditscope.records.load import Loaded
-from creditscope.records.log import RunLog
 from creditscope.records.provenance import version
-from creditscope.records.spec import RunSpec
-from creditscope.records.table import visible
+from creditscope.records.table import Table, visible
 from creditscope.report.form import per_layer_table, reporting_form, tables_latex, tables_markdown
 from creditscope.report.labels import name_cells
 from creditscope.report.many import left_out, most_telling
@@ -37,81 +33,60 @@ from creditscope.report.sections import (
     cards,
     check_sections,
     headline,
+    matrix,
     not_asked,
     usual_pair,
 )
-from creditscope.report.series import embed, page_data
-from creditscope.report.text import SYMBOLS, TONES, VERDICT_SYMBOLS, VERDICT_TEXT
+from creditscope.report.series import DIGITS, embed, page_data
+from creditscope.report.text import ADVISORY_TONES, SYMBOLS, TONES, VERDICT_SYMBOLS, VERDICT_TEXT
 
+SCRIPTS = ("base.js", "filter.js", "plot.js", "heat.js", "page.js")
 SUFFIXES = (".html", ".md", ".tex")
 
 
 def render_report(
-    logs: Sequence[RunLog] | Loaded,
-    protocol: str | Protocol = "standard",
-    baseline: float | Logs | None = None,
-    thresholds: Mapping[str, float] | None = None,
-    assume: Mapping[str, float] | None = None,
-    command: str | None = None,
-    plan: Iterable[RunSpec] | None = None,
+    judged: Audit | Logs, protocol: str | Protocol = "standard", command: str | None = None, title: str | None = None
 ) -> str:
     """The report page as one string of HTML.
 
     Args:
-        logs: The runs, read whole.
-        protocol: ``standard``, ``published``, or a ``Protocol``.
-        baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
-        thresholds: Thresholds of one's own, by check name.
-        assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
+        judged: An audit that keeps its rows, as ``audit`` makes it; or logs, which are judged under ``protocol``.
+        protocol: ``standard``, ``published``, or a ``Protocol``; for logs alone.
         command: What makes this page again; made up from the names of the logs when it is not given.
-        plan: The runs that were planned: those without a log are named.
+        title: Of the page; how many claims stand when it is not given.
     """
-    return _page(_audit(logs, protocol, baseline, thresholds, assume, plan), command)
+    return _page(_judged(judged, protocol), command, title)
 
 
 def write_report(
-    logs: Sequence[RunLog] | Loaded | Audit,
+    judged: Audit | Logs,
     out: Path,
     protocol: str | Protocol = "standard",
-    baseline: float | Logs | None = None,
-    thresholds: Mapping[str, float] | None = None,
-    assume: Mapping[str, float] | None = None,
     command: str | None = None,
-    plan: Iterable[RunSpec] | None = None,
+    title: str | None = None,
 ) -> Path:
     """Write the report: a page (``.html``), or the tables and the reporting form (``.md``, ``.tex``).
 
     Args:
-        logs: The runs, read whole; or an audit of them, with the rows of those that are shown.
+        judged: An audit that keeps its rows, as ``audit`` makes it; or logs, which are judged under ``protocol``.
         out: The file; its suffix decides the form.
-        protocol: ``standard``, ``published``, or a ``Protocol``.
-        baseline: The accuracy of a frozen-blocks baseline (a fraction), or its logs; None searches among ``logs``.
-        thresholds: Thresholds of one's own, by check name.
-        assume: ``blocks``, ``h0`` or ``ratio`` for logs that do not state them.
+        protocol: ``standard``, ``published``, or a ``Protocol``; for logs alone.
         command: What makes this page again.
-        plan: The runs that were planned: those without a log are named.
+        title: Of the page; how many claims stand when it is not given.
 
     Returns:
         The file.
     """
     check_out(out)
-    result = _audit(logs, protocol, baseline, thresholds, assume, plan)
-    made = {".html": lambda: _page(result, command), ".md": lambda: tables_markdown(result)}
+    result = _judged(judged, protocol)
+    made = {".html": lambda: _page(result, command, title), ".md": lambda: tables_markdown(result)}
     text = made.get(out.suffix, lambda: tables_latex(result))()
     write_atomic(out, text.encode())
     return out
 
 
-def _audit(
-    logs: Sequence[RunLog] | Loaded | Audit,
-    protocol: str | Protocol,
-    baseline: float | Logs | None,
-    thresholds: Mapping[str, float] | None,
-    assume: Mapping[str, float] | None,
-    plan: Iterable[RunSpec] | None,
-) -> Audit:
-    judged = logs if isinstance(logs, Audit) else audit(logs, protocol, baseline, thresholds, assume)
-    return judged if plan is None else judged.against(plan)
+def _judged(judged: Audit | Logs, protocol: str | Protocol) -> Audit:
+    return judged if isinstance(judged, Audit) else audit(judged, protocol)
 
 
 def check_out(out: Path) -> None:
@@ -127,13 +102,13 @@ def check_out(out: Path) -> None:
         raise CannotWrite(f"{out.name} {what}; give a file in a folder that exists")
 
 
-def _page(result: Audit, command: str | None) -> str:
+def _page(result: Audit, command: str | None, title: str | None) -> str:
     whole, result = result, most_telling(result)
     names = name_cells(result)
     result = names.audit
     style = _asset("uPlot.min.css") + _asset("report.css")
     # The licence travels with the code it covers.
-    script = f"/*\n{_asset('uPlot-LICENSE.txt')}*/\n" + _asset("uPlot.iife.min.js") + _asset("report.js")
+    script = f"/*\n{_asset('uPlot-LICENSE.txt')}*/\n" + _asset("uPlot.iife.min.js") + _own_script()
     runs = [run for cell in result.cells for run in cell.cell.runs]
     return (
         _environment()
@@ -143,14 +118,22 @@ def _page(result: Audit, command: str | None) -> str:
             style=Markup(style),
             script=Markup(script),
             data=Markup(embed(page_data(names))),
+            title=title or headline(names, under(whole)),
             headline=headline(names, under(whole)),
             heading=heading(whole),
             usual_pair=usual_pair(names),
+            groups=names.groups,
+            group_of={i: named.group for i, named in enumerate(names.cells)},
+            numbers=names.numbers,
+            columns=[(check.name, check.text.title, check in result.protocol.required) for check in names.checks],
+            advisory_tones=ADVISORY_TONES,
+            matrix=matrix(names),
+            digits=DIGITS,
             cards=cards(names),
             verdict_text=VERDICT_TEXT,
             tones=TONES,
             marks=SYMBOLS | VERDICT_SYMBOLS,
-            decisions=decisions_table(result),
+            decisions=_pair_alone(decisions_table(result)),
             checks=check_sections(names),
             not_asked=not_asked(names),
             disclosures=(*left_out(whole, result), *disclosures(whole)),
@@ -167,6 +150,11 @@ def _page(result: Audit, command: str | None) -> str:
             version=version("creditscope"),
         )
     )
+
+
+def _pair_alone(decisions: Table) -> Table:
+    """What the usual pair and the whole verdict say; every check stands in the matrix."""
+    return Table(decisions.columns[:4], tuple(row[:4] for row in decisions.rows))
 
 
 def _command(result: Audit) -> str:
@@ -203,6 +191,11 @@ def _policy(script: str, style: str) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _own_script() -> str:
+    """The page's own script, whose parts see each other and nobody else."""
+    return '"use strict";(() => {\n' + "".join(map(_asset, SCRIPTS)) + "})();\n"
 
 
 @cache

@@ -48,3 +48,6 @@ _OVER_TIME = {
     "gradient": ("reference", "gain"),
     "gamma": ("gamma_published", "gamma_acting", "gamma_deep"),
 }
+
+# Drawn layer by epoch for every claim, whatever the protocol: where credit points, how it shrinks, how states grow.
+HEATMAPS = ("cosine", "gain", "growth")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from creditscope.protocol.audit import Audit
 from creditscope.protocol.check import Check, CheckText, Outcome, said
 from creditscope.protocol.evidence import Ruling
 from creditscope.protocol.present import agreeing, asked, remarks
@@ -31,10 +30,32 @@ class Chip:
 
 
 @dataclass(frozen=True)
+class MatrixRow:
+    """A claim in the verdict matrix.
+
+    Args:
+        index: Of its cell on the page.
+        label: The method, with the letter of its experiment where there are several.
+        verdict: In words.
+        symbol: The verdict as a sign.
+        accuracy: Mean over seeds.
+        chips: Every check of the page, in the order of the columns; None where it was not asked.
+    """
+
+    index: int
+    label: str
+    verdict: str
+    symbol: str
+    accuracy: str
+    chips: tuple[Chip | None, ...]
+
+
+@dataclass(frozen=True)
 class Card:
     """A method and its verdict.
 
     Args:
+        index: Of its cell on the page.
         label: The method.
         verdict: In words.
         symbol: The verdict as a sign.
@@ -49,6 +70,7 @@ class Card:
         settles: What would settle what is open.
     """
 
+    index: int
     label: str
     verdict: str
     symbol: str
@@ -68,6 +90,7 @@ class Reading:
     """What a check says of one method.
 
     Args:
+        index: Of its cell on the page.
         label: The method.
         ruling: The outcome.
         symbol: As a sign.
@@ -75,6 +98,7 @@ class Reading:
         settles: The measurement that would settle it; None when nothing is open.
     """
 
+    index: int
     label: str
     ruling: str
     symbol: str
@@ -120,10 +144,28 @@ def cards(names: Names) -> tuple[tuple[str, tuple[Card, ...]], ...]:
     """
     found = []
     for index, group in enumerate(names.groups):
-        mine = tuple(_card(named, names.audit) for named in names.claims if named.group == index)
+        mine = tuple(_card(named, names) for named in names.claims if named.group == index)
         if mine:
             found.append((group, mine))
     return tuple(found)
+
+
+def matrix(names: Names) -> tuple[MatrixRow, ...]:
+    """Every claim against every check of the page.
+
+    Args:
+        names: The cells.
+    """
+    rows = []
+    for named in names.claims:
+        judged = named.judged
+        assert judged.verdict is not None
+        found = {outcome.name: outcome for outcome in judged.outcomes}
+        kind, mean = str(judged.verdict.kind), judged.accuracy["mean"]
+        chips = tuple(_chip(found[check.name]) if check.name in found else None for check in names.checks)
+        accuracy = "–" if mean is None else f"{mean:.4f}"
+        rows.append(MatrixRow(names.index(named), judged.cell.label, kind, VERDICT_SYMBOLS[kind], accuracy, chips))
+    return tuple(rows)
 
 
 def headline(names: Names, protocol: str = "") -> str:
@@ -176,7 +218,8 @@ def not_asked(names: Names) -> tuple[str, ...]:
 def _section(check: Check, required: bool, names: Names) -> CheckSection:
     found = [(named, o) for named in names.claims for o in named.judged.outcomes if o.name == check.name]
     readings = tuple(
-        Reading(named.judged.cell.label, str(o.ruling), SYMBOLS[o.ruling], o.reason, o.settles) for named, o in found
+        Reading(names.index(named), named.judged.cell.label, str(o.ruling), SYMBOLS[o.ruling], o.reason, o.settles)
+        for named, o in found
     )
     return CheckSection(
         name=check.name,
@@ -235,13 +278,15 @@ def _known(value: float | None, check: Check) -> str:
     return "–" if value is None else check.show(value)
 
 
-def _card(named: Named, audit: Audit) -> Card:
-    judged, shown = named.judged, asked(audit)
+def _card(named: Named, names: Names) -> Card:
+    judged, audit = named.judged, names.audit
+    shown = asked(audit)
     assert judged.verdict is not None
     mean, sd, gamma = judged.accuracy["mean"], judged.accuracy["sd"], judged.decision.gamma
     depth = next((o for o in judged.outcomes if o.required and o.baseline and o.evidence.value is not None), None)
     accuracy = "not logged" if mean is None else f"{mean:.4f}" + ("" if sd is None else f" ± {sd:.4f}")
     return Card(
+        index=names.index(named),
         label=named.label,
         verdict=str(judged.verdict.kind),
         symbol=VERDICT_SYMBOLS[str(judged.verdict.kind)],

@@ -18,9 +18,9 @@ from creditscope.records.log import RunLog
 from creditscope.records.rows import Numbers
 from creditscope.records.table import visible
 from creditscope.report.labels import Named, Names
-from creditscope.report.plots import Plot, plots
+from creditscope.report.plots import HEATMAPS, Plot, plots
 
-DIGITS = 6
+DIGITS = 5
 MARGIN = "margin"
 # 98 % of a normal null lie within this many standard deviations; the p values in the tables come from the redraws.
 NULL_SDS = 2.326
@@ -52,10 +52,12 @@ def page_data(names: Names) -> dict[str, Any]:
                 "when": quantity.when,
                 "log": quantity.log,
                 "angle": quantity.angle,
+                "symbol": quantity.symbol,
             }
             for name, quantity in shown.items()
             if name in present
         },
+        "heatmaps": [name for name in HEATMAPS if name in present],
         "plots": [
             {
                 "id": plot.id,
@@ -81,7 +83,7 @@ def embed(value: Any) -> str:
 
 
 def short(value: float | None) -> float | int | None:
-    """A number with six significant digits; None for what is not finite.
+    """A number with as many significant digits as plots show; None for what is not finite.
 
     Args:
         value: Any number.
@@ -89,6 +91,8 @@ def short(value: float | None) -> float | int | None:
     if value is None or not math.isfinite(value):
         return None
     rounded = float(f"{value:.{DIGITS}g}")
+    if math.isinf(rounded):  # the largest numbers round to what is none
+        return value
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e6 else rounded
 
 
@@ -101,7 +105,8 @@ _KNOWN: dict[str, Quantity[Any]] = {**QUANTITIES, MARGIN: _MARGIN}
 
 def _shown(page_plots: Sequence[Plot]) -> dict[str, Quantity[Any]]:
     """What some plot of the page may show; a check from outside may name what is not measured."""
-    return {name: _KNOWN[name] for plot in page_plots for name in plot.quantities if name in _KNOWN}
+    wanted = (*(name for plot in page_plots for name in plot.quantities), *HEATMAPS)
+    return {name: _KNOWN[name] for name in wanted if name in _KNOWN}
 
 
 def _cell(named: Named) -> dict[str, Any]:

@@ -12,6 +12,12 @@ from creditscope.records.layouts import import_logs
 from creditscope.records.units import PUBLISHED_PROBE_SIZE
 
 STATE = 2
+# What stands above a partial audit that lies beside the report of the same runs.
+REDUCED = (
+    "These are the dfa-rms runs of the report beside this file, reduced: of each epoch only ‖h_L‖, ‖g_2‖ and accuracy "
+    "are kept, as published logs hold them, and the frozen baseline is a bare number. What is open here was measured "
+    "there; this shows what a verdict is worth without it."
+)
 
 
 def partial_audit(logs: Sequence[RunLog]) -> Audit:

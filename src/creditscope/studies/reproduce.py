@@ -1,6 +1,7 @@
 """Reproduce a study in one go: train what is missing, audit, draw, report."""
 
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from creditscope.plans.presets import PRESETS, build_specs, preset
 from creditscope.protocol.audit import Audit, audit
 from creditscope.records import RunLog, RunSpec, write_atomic
 from creditscope.report import write_report
-from creditscope.studies.partial import partial_audit
+from creditscope.studies.partial import REDUCED, partial_audit
 
 
 @dataclass(frozen=True)
@@ -190,9 +191,9 @@ def _draw(
 def _write_partial(out: Path, logs: Sequence[RunLog]) -> list[Path]:
     judged = partial_audit(logs)
     forms = {
-        "txt": judged.to_text(),
-        "md": judged.to_markdown(),
-        "json": json.dumps(judged.to_dict(), indent=2, allow_nan=False),
+        "txt": "\n\n".join([textwrap.fill(REDUCED, 100), judged.to_text()]),
+        "md": "\n\n".join([REDUCED, judged.to_markdown()]),
+        "json": json.dumps({"note": REDUCED, **judged.to_dict()}, indent=2, allow_nan=False),
     }
     files = []
     for suffix, text in forms.items():

@@ -41,8 +41,8 @@ class _Reference(EpochCheck):
         " the floor, the gradient is too small to be a usable reference for a clamped cosine."
     )
     advice = (
-        "Do not report a clamped cosine here. Give the unclamped one with its fidelity, and find out why the "
-        "gradient vanished: most often the residual stream grew in front of a terminal LayerNorm."
+        "Where a clamped cosine is said to be off, do not report it: the unclamped one stands, with its fidelity. Find "
+        "out why the gradient vanished: most often the residual stream grew in front of a terminal LayerNorm."
     )
 
 
