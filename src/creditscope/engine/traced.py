@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
@@ -58,5 +57,5 @@ class Traced:
         try:
             trace = make_fx(self._function, tracing_mode="fake", _allow_non_fake_inputs=True)
             return trace(*args)
-        except FakeTensorDeviceMismatchError:
+        except RuntimeError:  # what goes wrong for other reasons does so again below
             return make_fx(self._function, tracing_mode="real")(*args)
