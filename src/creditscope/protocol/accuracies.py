@@ -94,6 +94,16 @@ def judged_accuracy(run: RunLog) -> float | None:
     return BALANCED_ACCURACY.last(run) if is_unequal(run.spec) else accuracy_of(run)
 
 
+def judged_mean(runs: Sequence[RunLog]) -> float | None:
+    """Its mean over the runs that have one.
+
+    Args:
+        runs: Of one cell.
+    """
+    known = [value for run in runs if (value := judged_accuracy(run)) is not None]
+    return float(np.mean(known)) if known else None
+
+
 def same_images(*groups: Sequence[RunLog]) -> bool:
     """Whether all runs were tested on the same images, as far as their logs say.
 

@@ -300,10 +300,11 @@ def _counted_once(loaded: Loaded) -> Loaded:
 def _ends_as(run: RunLog) -> Any:
     """What no two trained nets share: norms of states and gradients, accuracy, images; else the run itself."""
     row = run.last
-    if row is None or row.hidden is None or row.reference is None:
+    if row is None:
         return id(run)
-    norms = (*row.hidden.median, *row.reference.median, *(row.growth or ()))
-    if None in norms:
+    states = [each.median for each in (row.hidden, row.reference) if each is not None]
+    norms = (*(value for each in states for value in each), *(row.growth or ()))
+    if not norms or None in norms:
         return id(run)
     return run.spec.cell_key, row.epoch, norms, accuracy_of(run), answers_of(run)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from creditscope.errors import BadInput, argument
 from creditscope.protocol.check import Check
-from creditscope.protocol.facts import Assumptions, RunFacts
+from creditscope.protocol.facts import Assumptions, RunFacts, diverged_at
 from creditscope.protocol.readings import facts_of, reading_of
 from creditscope.quantities.per_epoch import ACCURACY, BRANCH
 from creditscope.records.labels import labels_of
@@ -40,11 +40,13 @@ class Baseline:
         runs: The frozen runs; empty for a bare number.
         accuracy: The bare number; None when there are runs.
         unknown: What the logs leave unknown, so that the match cannot be proved.
+        unused: A bare number that was given, and is not needed beside the runs.
     """
 
     runs: tuple[RunLog, ...] = ()
     accuracy: float | None = None
     unknown: tuple[str, ...] = ()
+    unused: float | None = None
 
     @property
     def matched(self) -> bool:
@@ -168,6 +170,25 @@ def accuracy_of(run: RunLog) -> float | None:
     return value if value is not None or run.end is None else run.end.test_accuracy
 
 
+def completed(run: RunLog) -> bool:
+    """Whether a run ended as planned, in all of its epochs where their number was planned.
+
+    Args:
+        run: The run.
+    """
+    planned = run.spec.epochs
+    return run.finished and (planned is None or (run.end is not None and run.end.epoch >= planned))
+
+
+def comparable(run: RunLog) -> bool:
+    """Whether other runs may be compared with it: it ended as planned, and its norms are finite.
+
+    Args:
+        run: The run.
+    """
+    return completed(run) and not any(map(diverged_at, run.epochs))
+
+
 def unstated(spec: RunSpec) -> tuple[str, ...]:
     """What a spec leaves unknown, so that no match with it can be proved.
 
@@ -251,25 +272,38 @@ class _Pool:
 
     def __init__(self, baselines: Sequence[RunLog], logs: Sequence[RunLog]) -> None:
         self.frozen = [run for run in baselines if run.spec.train_embedding is not False]
-        readouts = [run for run in baselines if run.spec.train_embedding is False and run.finished]
-        whole = [run for run in logs if run.finished and run.spec.train_last in ("all", None, run.spec.depth)]
+        readouts = [run for run in baselines if run.spec.train_embedding is False and comparable(run)]
+        whole = [run for run in logs if comparable(run) and run.spec.train_last in ("all", None, run.spec.depth)]
         bp = [run for run in whole if run.spec.rule == "bp"]
-        self.by_key = _by_key(self.frozen)
-        self.readout = _by_key(readouts)
-        self.bp = _by_key(bp)
-        self.fixed = _by_key((run for run in whole if run.spec.fixed_feedback), _penalised_key)
-        frozen = [run for run in self.frozen if run.spec.rule == "bp" and run.finished]
+        self.by_key = _by_match(self.frozen)
+        self.readout = _by_match(readouts)
+        self.bp = _by_match(bp)
+        self.fixed = _by_match((run for run in whole if run.spec.fixed_feedback), _penalised_key)
+        frozen = [run for run in self.frozen if run.spec.rule == "bp" and comparable(run)]
         self.by_task = [_by_key(runs, _task_key) for runs in (bp, frozen, readouts)]
-        self.anchors = _by_key((run for run in whole if run.spec.rule == ANCHOR), _penalised_key)
+        self.anchors = _by_match((run for run in whole if run.spec.rule == ANCHOR), _penalised_key)
         plain = (run for run in whole if not (run.spec.penalty or run.spec.anchors or run.spec.fixed_feedback))
         self.deep = _by_key((run for run in plain if run.spec.rule == DEEP), _task_key)
 
 
-def _by_key(runs: Iterable[RunLog], key: Callable[[RunLog], str] | None = None) -> dict[str, list[RunLog]]:
+def _by_key(runs: Iterable[RunLog], key: Callable[[RunLog], str]) -> dict[str, list[RunLog]]:
     found: dict[str, list[RunLog]] = {}
     for run in sorted(runs, key=_by_seed):
-        found.setdefault((key or match_key)(run), []).append(run)
+        found.setdefault(key(run), []).append(run)
     return found
+
+
+def _by_match(runs: Iterable[RunLog], key: Callable[[RunLog], str] | None = None) -> dict[str, list[RunLog]]:
+    """By match key. A seed that was trained once and probed twice is one repetition: the run that ended counts."""
+    return {match: sorted(_one_a_seed(same), key=_by_seed) for match, same in _by_key(runs, key or match_key).items()}
+
+
+def _one_a_seed(runs: Sequence[RunLog]) -> list[RunLog]:
+    unseeded = [run for run in runs if run.spec.seed is None]
+    first: dict[int | None, RunLog] = {}
+    for run in sorted(runs, key=lambda run: not comparable(run)):
+        first.setdefault(run.spec.seed, run)
+    return [*(run for seed, run in first.items() if seed is not None), *unseeded]
 
 
 def _penalised_key(run: RunLog) -> str:
@@ -278,8 +312,13 @@ def _penalised_key(run: RunLog) -> str:
 
 def _task_key(run: RunLog) -> str:
     """What must agree with a control: all that makes the task, no penalty, and not the optimiser's settings."""
-    fields = run.spec.model_dump(mode="json", include=set(_TASK))
-    return digest([fields, (run.spec.penalty or 0.0) if run.spec.rule == "bp" else 0.0])
+    return digest([_task(run.spec), (run.spec.penalty or 0.0) if run.spec.rule == "bp" else 0.0])
+
+
+def _task(spec: RunSpec) -> dict[str, Any]:
+    """What makes the task, also where it is known in its owner's words alone."""
+    words = {name: said for name, said in (spec.recipe or {}).items() if name != "optimiser"}
+    return spec.model_dump(mode="json", include=set(_TASK)) | {"recipe": words}
 
 
 def _by_seed(run: RunLog) -> tuple[bool, int, str]:
@@ -297,16 +336,17 @@ def _baseline(claim: RunLog, pool: _Pool, number: float | None) -> tuple[Baselin
     """The runs that match by ``match_key``, else the bare number, else why there is none."""
     spec = claim.spec
     same = pool.by_key.get(match_key(claim), [])
-    finished = tuple(run for run in same if run.finished)
-    if finished:
-        return Baseline(runs=finished, unknown=unstated(spec)), ""
+    ended = tuple(run for run in same if comparable(run))
+    if ended:
+        return Baseline(runs=ended, unknown=unstated(spec), unused=number), ""
     if number is not None:
         return Baseline(accuracy=float(number)), ""
     if same:
-        return None, f"the matching frozen runs are unfinished ({', '.join(run.name for run in same)})"
+        return None, f"the matching frozen runs are unfinished or diverged ({', '.join(run.name for run in same)})"
     if not pool.frozen:
         return None, "no frozen-blocks run among the logs"
-    differing = min((_differences(claim, runs[0].spec) for runs in pool.by_key.values()), key=len)
+    each = (_differences(claim, runs[0].spec) for runs in pool.by_key.values())
+    differing = min(each, key=lambda names: ("rule" in names, len(names)))
     return None, f"no frozen-blocks run matches; the nearest differs in {', '.join(differing)}"
 
 
@@ -324,7 +364,7 @@ def _related(claim: RunLog, pool: _Pool) -> RelatedRuns:
     bp_key = spec.model_copy(
         update={**_BACKPROP, "credit_norm": _bp_norm(spec), "penalty": _no_penalty(spec)}
     ).match_key
-    frozen = [run for run in pool.by_key.get(bp_key, []) if run.finished]
+    frozen = [run for run in pool.by_key.get(bp_key, []) if comparable(run)]
     readout = pool.readout.get(match_key(claim)) or pool.readout.get(bp_key) or []
     return RelatedRuns(
         bp_frozen=tuple(frozen),
@@ -345,8 +385,7 @@ def _readouts(claim: RunLog, pool: _Pool, bp_key: str) -> tuple[tuple[RunLog, ..
 
 
 def _controls(claim: RunLog, pool: _Pool, bp_key: str) -> dict[str, tuple[RunLog, ...]]:
-    if bp_key in pool.bp and any(run.finished for run in pool.by_key.get(bp_key, [])):
-        twins = tuple(run for run in pool.by_key[bp_key] if run.finished)
+    if bp_key in pool.bp and (twins := tuple(run for run in pool.by_key.get(bp_key, []) if comparable(run))):
         return {"control": tuple(pool.bp[bp_key]), "control_frozen": twins}
     return {"control": _best(claim, pool.by_task[0]), "control_frozen": _best(claim, pool.by_task[1])}
 
@@ -355,7 +394,7 @@ def _best(claim: RunLog, by_task: dict[str, list[RunLog]]) -> tuple[RunLog, ...]
     """The most accurate cell on the claim's task; none where the log does not say what the task was."""
     if unstated(claim.spec):
         return ()
-    key = digest([claim.spec.model_dump(mode="json", include=set(_TASK)), 0.0])
+    key = digest([_task(claim.spec), 0.0])
     cells: dict[str, list[RunLog]] = {}
     for run in by_task.get(key, []):
         cells.setdefault(run.spec.cell_key, []).append(run)
@@ -363,7 +402,7 @@ def _best(claim: RunLog, by_task: dict[str, list[RunLog]]) -> tuple[RunLog, ...]
 
 
 def _with_fixed_feedback(claim: RunLog, pool: _Pool) -> tuple[RunLog, ...]:
-    if not claim.header.card.learns or claim.spec.fixed_feedback:
+    if claim.spec.fixed_feedback:
         return ()
     control = claim.spec.model_copy(update={"fixed_feedback": True})
     return tuple(pool.fixed.get(digest([control.match_key, control.penalty or 0.0]), ()))

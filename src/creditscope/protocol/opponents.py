@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from creditscope.protocol.accuracies import same_images, side_of
-from creditscope.protocol.cells import Cell, unstated
+from creditscope.protocol.cells import Cell, completed, unstated
 from creditscope.protocol.evidence import Grade, worst
 from creditscope.protocol.margins import Images, Margin, Side, margin
 from creditscope.records.log import RunLog
@@ -107,7 +107,7 @@ def _against(
     cell: Cell, theirs: Side | float, runs: tuple[RunLog, ...], method: str, matched: bool, role: str
 ) -> Opponent | None:
     """Unfinished runs never match: they are left out where there are logs on the other side."""
-    ours = side_of([run for run in cell.runs if run.finished or not runs])
+    ours = side_of([run for run in cell.runs if completed(run) or not runs])
     if ours is None:
         return None
     claims, side = ours

@@ -113,7 +113,7 @@ class Reader:
             log: The whole log.
         """
         header = self._header(log.header)
-        facts = replace(RunFacts.of(log, self._assume), header=header)
+        whole = RunFacts.of(log, self._assume)
         checks = () if log.spec.is_baseline else self._checks
         return ReadRun(
             name=log.name,
@@ -122,10 +122,10 @@ class Reader:
             probes=self._last_fidelity(log) if checks else (),
             end=None if log.end is None else self._lean(log.end, correct=None, right=None),
             problems=log.problems,
-            facts=facts,
+            facts=replace(whole, header=header),
             curve=self._spill.put(Curve.of(log).to_bytes()),
             correct=self._correct(log.end),
-            readings={check: self._reading(check, log, facts) for check in checks},
+            readings={check: self._reading(check, log, whole) for check in checks},
         )
 
     def _reading(self, check: Check, log: RunLog, facts: RunFacts) -> Any:

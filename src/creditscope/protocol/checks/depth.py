@@ -6,7 +6,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any, final
 
-from creditscope.protocol.cells import Cell, effectively_linear, mean_accuracy
+from creditscope.protocol.accuracies import is_unequal, judged_mean
+from creditscope.protocol.cells import Cell, completed, effectively_linear
 from creditscope.protocol.check import Check, CheckPlot, Outcome
 from creditscope.protocol.checks.seeds import images_text, k_of_n, needed_text, point_seeds, without
 from creditscope.protocol.evidence import Evidence, History, Ruling, worst
@@ -99,7 +100,7 @@ class Depth(Check):
                 rows.append(
                     (
                         label,
-                        _fraction(mean_accuracy(cell.runs)),
+                        _fraction(judged_mean(cell.runs)),
                         opponent["method"],
                         _fraction(opponent["accuracy"]),
                         f"{opponent['margin']:+.2f}",
@@ -130,17 +131,21 @@ class Depth(Check):
 
     def _limited(self, evidence: Evidence, control: Margin | None, missing: bool) -> Evidence:
         """The same, which decides only at margins that backprop's own gain exceeds. Harm needs no such control."""
-        harm = evidence.high < HARM and (control is None or PP * control.low() >= HARM)
-        gain = -math.inf if control is None else PP * control.low()
-        passes = math.inf if harm or control is None else gain
+        # One seed of backprop has no interval, and excuses nobody.
+        excuses = control is not None and control.kind != "one seed" and PP * control.low() < HARM
+        harm = evidence.high < HARM and not excuses
+        known = control is not None and control.joined != "unknown"
+        gain = PP * control.low() if control is not None and known else -math.inf
+        passes = math.inf if harm or not known else gain
         return replace(evidence, passes_to=-math.inf if missing else passes, fires_to=math.inf if harm else gain)
 
     def _control(self, evidence: Evidence, control: Margin | None) -> list[str]:
         """Why the task leaves the question open; nothing where it does not."""
         limited = self._limited(evidence, control, missing=False)
-        if control is None:
+        if control is None or control.joined == "unknown":
             hindered = evidence.high < self.threshold >= limited.fires_to
-            return ["no positive control (bp and bp@frozen) among the logs"] if hindered else []
+            why = "among the logs" if control is None else "whose number of test images is logged"
+            return [f"no positive control (bp and bp@frozen) {why}"] if hindered else []
         if self.threshold < limited.fires_to:
             return []
         if control.kind == "one seed":
@@ -157,18 +162,12 @@ class Depth(Check):
             missing.append(f"no frozen twin: {_why_not(cell)}")
         if "readout" not in roles and not self._more_than_shallow(cell, found):
             missing.append("no @readout among the logs, and not shown to be more than bp@frozen")
-        if cell.members[0][1].learns:
-            same = fixed_feedback(cell)
-            if same is None:
-                missing.append("its feedback learns, and no @fixed-feedback run shows that this helps")
-            elif same.margin.low() <= 0:
-                missing.append(f"moving the feedback is not shown to help: {_interval(same.margin)} over {same.method}")
+        if any(facts.learns for _, facts in cell.members):
+            none = "its feedback learns, and no @fixed-feedback run shows that this helps"
+            missing += _helps(fixed_feedback(cell), none, "moving the feedback is not shown to help")
         if cell.spec.anchors and cell.spec.rule != ANCHOR:
-            bare = anchors_alone(cell)
-            if bare is None:
-                missing.append(f"its backprop batches may do it alone: no {ANCHOR}{cell.spec.anchors} among the logs")
-            elif bare.margin.low() <= 0:
-                missing.append(f"the rule is not shown to help: {_interval(bare.margin)} over {bare.method}")
+            none = f"its backprop batches may do it alone: no {ANCHOR}{cell.spec.anchors} among the logs"
+            missing += _helps(anchors_alone(cell), none, "the rule is not shown to help")
         return missing
 
     def _more_than_shallow(self, cell: Cell, found: Sequence[Opponent]) -> bool:
@@ -204,12 +203,16 @@ class Depth(Check):
 
     def _remarks(self, cell: Cell, control: Margin | None, found: Sequence[Opponent]) -> list[str]:
         said: list[str] = []
+        if is_unequal(cell.spec):
+            said.append("accuracy is balanced over the classes, whose sizes differ")
         bare = [opponent for opponent in found if not opponent.runs]
         if bare:
             said.append(f"unmatched: the baseline is a bare number, {bare[0].accuracy:.4g}")
         elif cell.baseline is not None and cell.baseline.unknown:
             said.append(f"unmatched: the logs do not state {listed(cell.baseline.unknown)}")
-        unfinished = [run.name for run in cell.runs if not run.finished]
+        if cell.baseline is not None and cell.baseline.unused is not None:
+            said.append(f"the bare number {cell.baseline.unused:.4g} is not used: a twin is among the logs")
+        unfinished = [run.name for run in cell.runs if not completed(run)]
         if unfinished:
             how = "judged at the last logged epoch" if bare else "not compared"
             said.append(f"unfinished, {how}: {listed(unfinished)}")
@@ -217,9 +220,9 @@ class Depth(Check):
             said.append(f"{cell.baseline.method} is effectively linear (‖f‖/‖h‖ < 1 %)")
         if control is not None and cell.spec.rule != "bp":
             said.append(f"backprop gains {_interval(control)} over its frozen twin")
-        shallow = mean_accuracy(cell.related.bp_frozen)
+        shallow = judged_mean(cell.related.bp_frozen)
         if cell.spec.rule != "bp" and shallow is not None:
-            ours = mean_accuracy(cell.runs) or 0.0
+            ours = judged_mean(cell.runs) or 0.0
             if PP * found[0].margin.low() >= self.threshold > PP * (ours - shallow):
                 said.append("better than its own frozen twin, not better than a shallow net trained by backprop")
             said.append(f"bp@frozen reaches {shallow:.4g} ({counted(len(cell.related.bp_frozen), 'seed')})")
@@ -230,7 +233,8 @@ class Depth(Check):
 
     def _settles(self, cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> str:
         """Advice that fits what was done already."""
-        if any(opponent.margin.joined == "unknown" for opponent in found):
+        margins = [*(opponent.margin for opponent in found), *([] if control is None else [control])]
+        if any(each.joined == "unknown" for each in margins):
             return "log the number of test images (n_test) or, better, the result on each of them"
         if left_out := _left_out(cell, found):
             return f"train to their end, with test accuracy logged: {listed(left_out)}"
@@ -299,6 +303,17 @@ def _decider(found: Sequence[Opponent], ruling: Ruling) -> Opponent:
     return min(found, key=lambda opponent: (opponent.margin.low(), opponent.margin.mean))
 
 
+def _helps(without: Opponent | None, none: str, unshown: str) -> list[str]:
+    """What stands in the way of saying that a part of the rule helps: no run without it, or no margin over that."""
+    if without is None:
+        return [none]
+    if lacks := _alone(without):
+        return [f"{unshown}: {without.method} lacks {_seeds(lacks)}"]
+    if without.margin.joined == "unknown":
+        return [f"{unshown}: the number of test images of {without.method} is not logged"]
+    return [f"{unshown}: {_interval(without.margin)} over {without.method}"] if without.margin.low() <= 0 else []
+
+
 def _left_out(cell: Cell, found: Sequence[Opponent]) -> list[str]:
     """The claim's own runs that some opponent was not compared with."""
     return list(dict.fromkeys(name for opponent in found for name in without(cell.runs, opponent.claims)))
@@ -335,10 +350,10 @@ def _interval(found: Margin, level: float = LEVEL) -> str:
 def _why_not(cell: Cell) -> str:
     if cell.baseline is None:
         return cell.why_no_baseline or "no baseline"
-    held = [run for run in cell.runs if run.finished] if cell.baseline.runs else list(cell.runs)
+    held = [run for run in cell.runs if completed(run)] if cell.baseline.runs else list(cell.runs)
     if not held:
         return f"unfinished: {listed(run.name for run in cell.runs)}"
-    return "no accuracy is logged" if mean_accuracy(held) is None else "the baseline logs hold no accuracy"
+    return "no accuracy is logged" if judged_mean(held) is None else "the baseline logs hold no accuracy"
 
 
 def _compared(cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> dict[str, Any]:
@@ -353,7 +368,7 @@ def _compared(cell: Cell, found: Sequence[Opponent], decider: Opponent, control:
         "not_stated": list(first.unknown) if first is not None else [],
         "effectively_linear": effectively_linear(decider.runs),
         "beside": [
-            {"method": runs[0].spec.method, "accuracy": mean_accuracy(runs), "seeds": [run.spec.seed for run in runs]}
+            {"method": runs[0].spec.method, "accuracy": judged_mean(runs), "seeds": [run.spec.seed for run in runs]}
             for runs in (cell.related.bp_frozen, *cell.related.readouts)
             if runs
         ],

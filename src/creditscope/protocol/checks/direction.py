@@ -100,7 +100,8 @@ class Direction(Check):
         if stale:  # what the last epoch would show is not known
             evidence = replace(evidence, passes_to=-math.inf, fires_to=-math.inf)
         ruling = evidence.ruling(self.threshold, self.side)
-        notes = [*stale, *([f"not probed: {listed(silent)}"] if silent else [])]
+        normal = ["the redraws are not logged: their null is taken as normal"] if tested.pool.normal else []
+        notes = [*stale, *normal, *([f"not probed: {listed(silent)}"] if silent else [])]
         what = "cosine of the update" if update else "cosine"
         reason = "; ".join([self._sentence(tested, ruling, what, stale), *notes])
         return self.outcome(
