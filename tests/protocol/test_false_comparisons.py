@@ -244,3 +244,41 @@ def test_a_plan_does_not_know_how_rates_were_tuned():
     tuning = Tuning(rates=(1e-3,), held_out=100, seed=1, epochs=5, accuracy=(0.5,))
     logs = [with_spec(log, tuned=tuning) for log in aligned()]
     assert audit(logs).against([log.spec for log in aligned()]).plan.missing == ()
+
+
+def test_a_twin_on_the_worst_seeds_alone_condemns_nobody():
+    """Of five seeds the two that end low have a twin above them; over all five the claim is the better one."""
+    accuracy = dict(zip(FIVE, (0.45, 0.451, 0.449, 0.30, 0.301), strict=True))
+    claim = [cases.run("dfa", seed, replace(cases.ALIGNED, accuracy=accuracy[seed])) for seed in FIVE]
+    rest = [*cases.control(), *cases.cell("bp@readout", cases.READOUT, FIVE)]
+    found = outcome([*claim, *cases.cell("dfa@frozen", cases.FROZEN, (4, 5), 0.0005), *rest], "depth")
+    assert str(found.ruling) == "undecided"
+    assert found.reason.startswith("dfa@frozen lacks seeds 1, 2 and 3, and over all seeds the margin is open;")
+    assert found.settles == "train dfa@frozen on seeds 1, 2 and 3 too"
+    low = [cases.run("dfa", seed, replace(cases.ALIGNED, accuracy=0.30 + 0.001 * seed)) for seed in FIVE]
+    found = outcome([*low, *cases.cell("dfa@frozen", cases.FROZEN, (4, 5), 0.0005), *rest], "depth")
+    assert str(found.ruling) == "fires"
+
+
+@pytest.mark.parametrize("family", ["update", "objective"])
+def test_credit_and_updates_are_not_pooled(family):
+    mixed = [without_credit(log, family, local=True) if log.spec.seed == 42 else log for log in aligned()[:3]]
+    found = outcome(study(mixed), "direction")
+    assert (str(found.ruling), found.reason) == ("not measured", "its logs do not say alike what the rule delivers")
+    assert verdict(study(mixed)) == "incomplete"
+
+
+def test_a_flat_ladder_without_backprop_asks_for_backprop():
+    flat = [
+        without_credit(log, "objective", gain=0, local=True) for log in cases.cell("local", cases.Shape(accuracy=0.5))
+    ]
+    found = outcome([*flat, *cases.opponents("local")], "ladder", "local")
+    assert str(found.ruling) == "undecided"
+    assert found.settles.startswith("train bp with the same data, model and schedule, 3 seeds or more")
+
+
+def test_a_log_whose_end_contradicts_its_last_epoch_is_not_believed():
+    logs = of_method(aligned(), "dfa", lambda log: ending(log, correct=None, test_accuracy=0.3))
+    assert verdict(logs) == "incomplete"
+    for check in ("learning", "depth"):
+        assert outcome(logs, check).reason == f"{logs[0].name}: its last epoch says 0.4480, its end 0.3000"

@@ -68,6 +68,7 @@ class Depth(Check):
         alone, missing = self._intervals(found), self._conditions(cell, found)
         unhindered = alone.ruling(self.threshold, self.side)
         open_ = [*self._control(alone, control), *(missing if unhindered is Ruling.PASSES else [])]
+        open_ += self._partial(found) if unhindered is Ruling.UNDECIDED else []
         decider = _decider(found, unhindered)
         evidence = self._limited(alone, control, bool(missing))
         if any(opponent.margin.joined == "unknown" for opponent in found):
@@ -125,7 +126,7 @@ class Depth(Check):
         """``low`` is what the claim clears against every opponent; ``high`` what it stays below against one."""
         value = min(opponent.margin.mean for opponent in found)
         low = min(opponent.margin.low() for opponent in found)
-        high = min(opponent.margin.high(LEVEL / len(found)) for opponent in found)
+        high = min(opponent.high(LEVEL / len(found)) for opponent in found)
         grade = worst(opponent.grade for opponent in found)
         return Evidence(PP * value, PP * low, PP * high, grade)
 
@@ -169,6 +170,15 @@ class Depth(Check):
             none = f"its backprop batches may do it alone: no {ANCHOR}{cell.spec.anchors} among the logs"
             missing += _helps(anchors_alone(cell), none, "the rule is not shown to help")
         return missing
+
+    def _partial(self, found: Sequence[Opponent]) -> list[str]:
+        """Opponents that lack seeds, and below which the claim lies by the margin on the rest of them alone."""
+        level = LEVEL / len(found)
+        return [
+            f"{opponent.method} lacks {_seeds(_alone(opponent))}, and over all seeds the margin is open"
+            for opponent in found
+            if opponent.over_all is not None and PP * opponent.margin.high(level) < self.threshold
+        ]
 
     def _more_than_shallow(self, cell: Cell, found: Sequence[Opponent]) -> bool:
         shallow = cell.related.control_frozen
@@ -299,7 +309,7 @@ def _mean_curve(runs: Sequence[RunLog]) -> dict[int, float]:
 def _decider(found: Sequence[Opponent], ruling: Ruling) -> Opponent:
     """The opponent on whom the outcome hangs: the strongest, by the end of the interval that decides."""
     if ruling is Ruling.FIRES:
-        return min(found, key=lambda opponent: opponent.margin.high(LEVEL / len(found)))
+        return min(found, key=lambda opponent: opponent.high(LEVEL / len(found)))
     return min(found, key=lambda opponent: (opponent.margin.low(), opponent.margin.mean))
 
 

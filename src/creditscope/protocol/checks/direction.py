@@ -79,6 +79,8 @@ class Direction(Check):
 
     def judge(self, cell: Cell) -> Outcome:
         """Test the deep blocks; where all are exact block 0 and the embedding; where nothing is left say so."""
+        if len({facts.family for _, facts in cell.members}) > 1:
+            return self.not_measured("its logs do not say alike what the rule delivers", settles="")
         readings: tuple[Reading, ...] = cell.readings(self)
         update = cell.family == "update"
         lasts = [last_credits(reading, update) for reading in readings]

@@ -74,7 +74,7 @@ class LadderCheck(Check):
             evidence,
             "; ".join([text + k_of_n(found, self.threshold / PP, evidence.high < self.threshold), *notes]),
             point_seeds(cell.runs, found, PP),
-            needed_text(found, self.threshold / PP, "of the run"),
+            self._settles(found, gain),
         )
 
     def read(self, run: RunLog, facts: RunFacts) -> Rung:
@@ -90,6 +90,11 @@ class LadderCheck(Check):
         if probe.ladder.state != lower:
             return Rung(None, f"the lower readout is that of state {probe.ladder.state}, not of {lower}")
         return Rung(probe.ladder)
+
+    def _settles(self, found: Margin, gain: float) -> str:
+        if PP * found.high() < self.threshold and gain <= self.threshold:
+            return "train bp with the same data, model and schedule, 3 seeds or more, and fit the same readouts"
+        return needed_text(found, self.threshold / PP, "of the run")
 
     def _backprop(self, cell: Cell) -> Margin | str:
         runs = cell.related.control
