@@ -282,3 +282,45 @@ def test_a_log_whose_end_contradicts_its_last_epoch_is_not_believed():
     assert verdict(logs) == "incomplete"
     for check in ("learning", "depth"):
         assert outcome(logs, check).reason == f"{logs[0].name}: its last epoch says 0.4480, its end 0.3000"
+
+
+@pytest.mark.parametrize(
+    ("check", "row", "probe"),
+    [
+        ("scale", {"growth": None, "hidden": Norms(median=[9.0, 10.0, 11.0])}, {}),
+        ("fidelity", {}, {"fidelity": Fidelity(median=[1.0, 1.0], dtype="float32")}),
+    ],
+)
+def test_states_that_a_log_leaves_out_do_not_pass(check, row, probe):
+    logs = of_method(aligned(), "dfa", lambda log: cases.edit(log, lambda _: row, **probe))
+    assert str(outcome(logs, check).ruling) in ("undecided", "not measured")
+    assert verdict(logs) == "incomplete"
+
+
+def test_a_probe_of_an_epoch_that_is_not_logged_decides_nothing():
+    def later(log):
+        null = cases.null([0.5] * 5, np.random.default_rng(log.spec.seed).normal(0, 0.02, (5, 999)))
+        return replace(log, probes=(*log.probes, log.probes[-1].model_copy(update={"epoch": 99, "null": null})))
+
+    found = outcome(study([later(log) for log in cases.cell("dfa", cases.COLLAPSED)]), "direction")
+    assert str(found.ruling) == "undecided"
+    assert "probed at epoch 99, not at the last epoch 5" in found.reason
+
+
+def test_a_run_whose_last_epochs_are_not_logged_is_not_compared():
+    """Its end row knows better than its last epoch: at epoch 2 it was 11 pp below a twin that is at epoch 5."""
+
+    def cut(log):
+        return ending(replace(log, epochs=log.epochs[:3], probes=log.probes[:3]), correct=None)
+
+    logs = of_method(aligned(), "dfa", cut)
+    found = outcome(logs, "depth")
+    assert (str(found.ruling), found.reason[:25]) == ("not measured", "not compared: unfinished:")
+    assert verdict(logs) == "incomplete"
+
+
+def test_a_little_above_chance_is_not_called_no_better_than_a_constant():
+    found = outcome(study(cases.cell("dfa", replace(cases.ALIGNED, accuracy=0.105), spread=0.0002)), "learning")
+    assert str(found.ruling) == "fires"
+    assert found.evidence.low > 0
+    assert "below 1 pp: above chance, by less than that (below it on 3 of 3 seeds)" in found.reason

@@ -171,13 +171,13 @@ def accuracy_of(run: RunLog) -> float | None:
 
 
 def completed(run: RunLog) -> bool:
-    """Whether a run ended as planned, in all of its epochs where their number was planned.
+    """Whether a run ended as planned, and is logged to the last of its epochs where their number was planned.
 
     Args:
         run: The run.
     """
-    planned = run.spec.epochs
-    return run.finished and (planned is None or (run.end is not None and run.end.epoch >= planned))
+    planned, reached = run.spec.epochs, [row.epoch for row in (run.last, run.end) if row is not None]
+    return run.finished and (planned is None or min(reached) >= planned)
 
 
 def comparable(run: RunLog) -> bool:

@@ -325,7 +325,7 @@ def _stale(cell: Cell, readings: Sequence[Reading]) -> list[str]:
     said = [
         f"probed at epoch {reading.epoch}, not at the last epoch {run.last.epoch}"
         for run, reading in zip(cell.runs, readings, strict=True)
-        if reading.epoch is not None and run.last is not None and reading.epoch < run.last.epoch
+        if reading.epoch is not None and run.last is not None and reading.epoch != run.last.epoch
     ]
     return said[:1]
 

@@ -84,7 +84,7 @@ class LadderCheck(Check):
             return Rung(None, "the log holds no readouts image by image at its last probe")
         if probe.ladder is None:
             return Rung(None, f"ladder: {probe.not_measured['ladder']}")
-        if run.last is not None and probe.epoch < run.last.epoch:
+        if run.last is not None and probe.epoch != run.last.epoch:
             return Rung(None, f"probed at epoch {probe.epoch}, not at the last epoch {run.last.epoch}")
         lower = facts.blocks - math.ceil(facts.blocks / 3)
         if probe.ladder.state != lower:
