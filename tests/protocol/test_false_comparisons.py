@@ -97,12 +97,19 @@ def shortened(log):
     return ending(replace(log, epochs=log.epochs[:3], probes=probes), **end)
 
 
-@pytest.mark.parametrize("broken", [diverged, shortened])
+def thawed(log):
+    return cases.edit(log, lambda row: {"movement": cases.movement([0.5] * 4)})
+
+
+@pytest.mark.parametrize("broken", [diverged, shortened, thawed])
 def test_a_twin_that_broke_down_is_no_opponent(broken):
     logs = of_method(aligned(), "dfa@frozen", broken)
     assert verdict(aligned()) == "trustworthy"
     assert verdict(logs) == "incomplete"
-    assert "no frozen twin: the matching frozen runs are unfinished or diverged" in outcome(logs, "depth").reason
+    assert (
+        "no frozen twin: the matching frozen runs are unfinished, diverged or not frozen"
+        in outcome(logs, "depth").reason
+    )
 
 
 def test_a_run_of_fewer_epochs_than_planned_is_not_compared_with_a_whole_one():
@@ -217,9 +224,10 @@ def unequal(log, rates):
 def test_words_beside_a_balanced_margin_are_of_balanced_accuracy():
     """A shallow net that names the large class is more accurate, and worse: .50 balanced against .63."""
     rates = {"dfa": (0.70, 0.60, 0.60), "dfa@frozen": (0.95, 0.2, 0.2), "bp": (0.8, 0.7, 0.7)}
+    shapes = {"dfa": cases.ALIGNED, "bp": cases.BP}
     rates |= {"bp@frozen": (0.96, 0.3, 0.24), "bp@readout": (0.99, 0.05, 0.05)}
     made = [
-        unequal(cases.run(name, seed, cases.BP if name == "bp" else cases.ALIGNED), [r + 0.001 * at for r in rate])
+        unequal(cases.run(name, seed, shapes.get(name, cases.FROZEN)), [r + 0.001 * at for r in rate])
         for name, rate in rates.items()
         for at, seed in enumerate(cases.SEEDS)
     ]
@@ -324,3 +332,17 @@ def test_a_little_above_chance_is_not_called_no_better_than_a_constant():
     assert str(found.ruling) == "fires"
     assert found.evidence.low > 0
     assert "below 1 pp: above chance, by less than that (below it on 3 of 3 seeds)" in found.reason
+
+
+def test_of_twins_that_were_tuned_the_one_best_at_validation_counts():
+    """At another rate, better on the held-out samples, the twin is 8.7 pp stronger."""
+
+    def tuned(log, lr, accuracy):
+        tuning = Tuning(rates=(1e-2, 1e-3), held_out=100, seed=1, epochs=5, accuracy=accuracy)
+        return with_spec(log, tuned=tuning, optimiser=OptimiserSpec(lr=lr))
+
+    logs = [tuned(log, 1e-3, (0.3, 0.5)) for log in aligned()]
+    strong = cases.cell("dfa@frozen", replace(cases.FROZEN, accuracy=0.44))
+    for accuracy, margin in (((0.6, 0.5), 1.0), ((0.45, 0.4), 9.7)):
+        found = outcome([*logs, *(tuned(log, 1e-2, accuracy) for log in strong)], "depth")
+        assert found.baseline["opponents"][0]["margin"] == pytest.approx(margin)

@@ -20,6 +20,8 @@ from creditscope.records.spec import RunSpec, digest
 Role = Literal["claim", "baseline"]
 # A baseline whose branches add less than this to the residual stream is a linear net in all but name.
 LINEAR_BRANCH = 0.01
+# A weight matrix that moved by less than this share of its norm stands still.
+STILL = 1e-4
 # What backprop is, whatever rule it is compared with.
 _BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None, "anchors": None}
 # The rule that is backprop with a loss at every state.
@@ -181,12 +183,13 @@ def completed(run: RunLog) -> bool:
 
 
 def comparable(run: RunLog) -> bool:
-    """Whether other runs may be compared with it: it ended as planned, and its norms are finite.
+    """Whether a run may be compared with: it ended as planned, its norms are finite, and frozen blocks did not move.
 
     Args:
         run: The run.
     """
-    return completed(run) and not any(map(diverged_at, run.epochs))
+    moved = (facts_of(run, Assumptions()).moved or 0.0) if run.spec.is_baseline else 0.0
+    return completed(run) and moved < STILL and not any(map(diverged_at, run.epochs))
 
 
 def unstated(spec: RunSpec) -> tuple[str, ...]:
@@ -294,16 +297,23 @@ def _by_key(runs: Iterable[RunLog], key: Callable[[RunLog], str]) -> dict[str, l
 
 
 def _by_match(runs: Iterable[RunLog], key: Callable[[RunLog], str] | None = None) -> dict[str, list[RunLog]]:
-    """By match key. A seed that was trained once and probed twice is one repetition: the run that ended counts."""
+    """By match key, each seed once: the run that ended counts, of two that were tuned the one best at validation."""
     return {match: sorted(_one_a_seed(same), key=_by_seed) for match, same in _by_key(runs, key or match_key).items()}
 
 
 def _one_a_seed(runs: Sequence[RunLog]) -> list[RunLog]:
     unseeded = [run for run in runs if run.spec.seed is None]
     first: dict[int | None, RunLog] = {}
-    for run in sorted(runs, key=lambda run: not comparable(run)):
+    for run in sorted(runs, key=lambda run: (not comparable(run), -_validated(run))):
         first.setdefault(run.spec.seed, run)
     return [*(run for seed, run in first.items() if seed is not None), *unseeded]
+
+
+def _validated(run: RunLog) -> float:
+    """Accuracy on held-out samples at the rate that was chosen; 0 where none was."""
+    return (
+        max((value for value in run.spec.tuned.accuracy if value is not None), default=0.0) if run.spec.tuned else 0.0
+    )
 
 
 def _penalised_key(run: RunLog) -> str:
@@ -342,7 +352,10 @@ def _baseline(claim: RunLog, pool: _Pool, number: float | None) -> tuple[Baselin
     if number is not None:
         return Baseline(accuracy=float(number)), ""
     if same:
-        return None, f"the matching frozen runs are unfinished or diverged ({', '.join(run.name for run in same)})"
+        return (
+            None,
+            f"the matching frozen runs are unfinished, diverged or not frozen ({', '.join(run.name for run in same)})",
+        )
     if not pool.frozen:
         return None, "no frozen-blocks run among the logs"
     each = (_differences(claim, runs[0].spec) for runs in pool.by_key.values())
