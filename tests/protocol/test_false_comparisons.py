@@ -346,3 +346,14 @@ def test_of_twins_that_were_tuned_the_one_best_at_validation_counts():
     for accuracy, margin in (((0.6, 0.5), 1.0), ((0.45, 0.4), 9.7)):
         found = outcome([*logs, *(tuned(log, 1e-2, accuracy) for log in strong)], "depth")
         assert found.baseline["opponents"][0]["margin"] == pytest.approx(margin)
+
+
+def test_a_seed_that_says_nothing_of_a_block_is_not_called_a_seed_that_disagrees():
+    """One of three logs calls the deep blocks exact, so that it says nothing of the others' credit."""
+    exact = replace(cases.ALIGNED, exact=(False, False, True, True, True), cosine=(0.4, 0.4, 1.0, 1.0, 1.0))
+    claim = cases.cell("dfa", cases.ALIGNED)
+    claim[0] = cases.edit(claim[0], lambda row: {"cosine": cases.cosines(exact)})
+    found = outcome(study(claim), "direction")
+    assert str(found.ruling) == "undecided"
+    assert found.reason.startswith("not every seed tells (2 of 2 seeds above 0.05 in every one)")
+    assert f"not probed: {claim[0].name}" in found.reason

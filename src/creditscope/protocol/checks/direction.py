@@ -238,7 +238,8 @@ class Direction(Check):
         if len(above) == len(names) and (found.p >= LEVEL).any():
             return f"{_blocks(names[found.p >= LEVEL])} cannot be told from the null (p ≥ {LEVEL:g})"
         if len(above) == len(names):
-            return f"seeds disagree: {(reach(tested.cosines, tested.nulls) < self.threshold).sum()} lie clearly below"
+            low = int((reach(tested.cosines, tested.nulls) < self.threshold).sum())
+            return f"seeds disagree: {low} lie clearly below" if low > seeds // TOLERATED else "not every seed tells"
         open_ = names[(found.low <= self.threshold) & (found.high >= self.threshold)]
         return f"the interval of {_blocks(open_)} holds {limit}" if len(open_) else f"{_blocks(below)} below {limit}"
 
