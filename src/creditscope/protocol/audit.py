@@ -9,12 +9,13 @@ from typing import Any
 
 from creditscope.errors import BadInput, argument
 from creditscope.protocol.accuracies import chance
-from creditscope.protocol.cells import Cell, accuracy_of, build_cells
+from creditscope.protocol.cells import Cell, accuracy_of
 from creditscope.protocol.check import Check, Outcome, advisory
 from creditscope.protocol.decisions import Decision, balanced_accuracy, decide
 from creditscope.protocol.disclosure import Plan, disclosed, held_against
 from creditscope.protocol.evidence import History
 from creditscope.protocol.facts import Assumptions
+from creditscope.protocol.matching import build_cells
 from creditscope.protocol.present import Section, caption, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
 from creditscope.protocol.readings import Reader, answers_of

@@ -42,6 +42,21 @@ class Opponent:
         """How good the margin is as evidence."""
         return worst([_GRADES[self.margin.joined], Grade.EXACT if self.matched else Grade.PROXY])
 
+    @property
+    def unpaired(self) -> list[int | None]:
+        """The seeds of either side that stand on that side alone."""
+        if self.margin.kind == "Welch" or not self.runs:
+            return []
+        paired = {self.claims[row].spec.seed for row in self.margin.rows}
+        seeds = [run.spec.seed for run in (*self.claims, *self.runs)]
+        return list(dict.fromkeys(seed for seed in seeds if seed not in paired))
+
+    @property
+    def lacks(self) -> list[int | None]:
+        """The seeds of the claim that the opponent was not trained on."""
+        ours = {run.spec.seed for run in self.claims}
+        return [seed for seed in self.unpaired if seed in ours]
+
     def high(self, level: float) -> float:
         """Upper end of the margin's interval: whoever chooses the seeds of an opponent chooses not the verdict.
 

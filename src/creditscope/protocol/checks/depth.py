@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any, final
 
 from creditscope.protocol.accuracies import is_unequal, judged_mean
@@ -20,9 +19,8 @@ from creditscope.protocol.opponents import (
     fixed_feedback,
     opponents,
 )
-from creditscope.protocol.readings import curve_of
+from creditscope.protocol.readings import mean_curve
 from creditscope.protocol.text import counted, listed, number, span
-from creditscope.records.log import RunLog
 from creditscope.records.method import ANCHOR
 from creditscope.records.table import Table
 
@@ -158,7 +156,7 @@ class Depth(Check):
         roles = {opponent.role for opponent in found}
         missing = [f"not compared: {listed(left_out)}"] if (left_out := _left_out(cell, found)) else []
         # Whoever trains the opponent on the best seeds alone must not pass by them.
-        missing += [f"{opponent.method} lacks {_seeds(lacks)}" for opponent in found if (lacks := _alone(opponent))]
+        missing += [f"{opponent.method} lacks {_seeds(lacks)}" for opponent in found if (lacks := opponent.lacks)]
         if "frozen" not in roles:
             missing.append(f"no frozen twin: {_why_not(cell)}")
         if "readout" not in roles and not self._more_than_shallow(cell, found):
@@ -175,7 +173,7 @@ class Depth(Check):
         """Opponents that lack seeds, and below which the claim lies by the margin on the rest of them alone."""
         level = LEVEL / len(found)
         return [
-            f"{opponent.method} lacks {_seeds(_alone(opponent))}, and over all seeds the margin is open"
+            f"{opponent.method} lacks {_seeds(opponent.lacks)}, and over all seeds the margin is open"
             for opponent in found
             if opponent.over_all is not None and PP * opponent.margin.high(level) < self.threshold
         ]
@@ -204,7 +202,7 @@ class Depth(Check):
             says = f"which leaves {limit} open"
         if found.kind == "one seed":
             says += " (one seed is not enough)"
-        unpaired = _unpaired(opponent)
+        unpaired = opponent.unpaired
         said = [f"left out of the pairs: {_seeds(unpaired)}"] if unpaired else []
         return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, below)}", *said, *images_text(found)])
 
@@ -251,7 +249,7 @@ class Depth(Check):
         roles = {opponent.role for opponent in found}
         if "frozen" not in roles or any(not opponent.matched for opponent in found):
             return _train_the_twin(cell)
-        if lacking := [(o.method, lacks) for o in found if (lacks := _alone(o))]:
+        if lacking := [(o.method, lacks) for o in found if (lacks := o.lacks)]:
             return "; ".join(f"train {method} on {_seeds(lacks)} too" for method, lacks in lacking)
         if control is not None and PP * control.low() <= self.threshold:
             if control.kind == "one seed":
@@ -289,7 +287,7 @@ class Depth(Check):
         """Start of the last stretch of epochs at which all seeds together lay below the margin."""
         if ruling is not Ruling.FIRES:
             return History()
-        ours, theirs = _mean_curve(decider.claims), _mean_curve(decider.runs)
+        ours, theirs = mean_curve(decider.claims), mean_curve(decider.runs)
         last = max((run.last.epoch for run in decider.claims if run.last), default=None)
         since = None
         for epoch in sorted(set(ours) & set(theirs) - {0}, reverse=True):
@@ -297,13 +295,6 @@ class Depth(Check):
                 break
             since = epoch
         return History(first=last if since is None else since)
-
-
-def _mean_curve(runs: Sequence[RunLog]) -> dict[int, float]:
-    """Mean accuracy at the epochs that every run has logged."""
-    curves = [curve_of(run).accuracies for run in runs]
-    common = set.intersection(*map(set, curves)) if curves else set()
-    return {epoch: fmean(curve[epoch] for curve in curves) for epoch in common}
 
 
 def _decider(found: Sequence[Opponent], ruling: Ruling) -> Opponent:
@@ -317,7 +308,7 @@ def _helps(without: Opponent | None, none: str, unshown: str) -> list[str]:
     """What stands in the way of saying that a part of the rule helps: no run without it, or no margin over that."""
     if without is None:
         return [none]
-    if lacks := _alone(without):
+    if lacks := without.lacks:
         return [f"{unshown}: {without.method} lacks {_seeds(lacks)}"]
     if without.margin.joined == "unknown":
         return [f"{unshown}: the number of test images of {without.method} is not logged"]
@@ -327,21 +318,6 @@ def _helps(without: Opponent | None, none: str, unshown: str) -> list[str]:
 def _left_out(cell: Cell, found: Sequence[Opponent]) -> list[str]:
     """The claim's own runs that some opponent was not compared with."""
     return list(dict.fromkeys(name for opponent in found for name in without(cell.runs, opponent.claims)))
-
-
-def _unpaired(opponent: Opponent) -> list[int | None]:
-    """The seeds of either side that stand on that side alone."""
-    if opponent.margin.kind == "Welch" or not opponent.runs:
-        return []
-    paired = {opponent.claims[row].spec.seed for row in opponent.margin.rows}
-    seeds = [run.spec.seed for run in (*opponent.claims, *opponent.runs)]
-    return list(dict.fromkeys(seed for seed in seeds if seed not in paired))
-
-
-def _alone(opponent: Opponent) -> list[int | None]:
-    """The seeds of the claim that the opponent was not trained on."""
-    ours = {run.spec.seed for run in opponent.claims}
-    return [seed for seed in _unpaired(opponent) if seed in ours]
 
 
 def _seeds(seeds: Sequence[int | None]) -> str:
