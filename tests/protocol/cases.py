@@ -76,6 +76,8 @@ def run(method: str = "dfa", seed: int = 42, shape: Shape = ALIGNED, epochs: int
         "probe": ProbeSpec(),
     }
     spec = engine_spec(method, **(known | fields))
+    if spec.is_baseline:
+        shape = replace(shape, movement=(0.0,) * L)
     rows = tuple(epoch_row(shape, epoch, epochs) for epoch in range(epochs + 1))
     probed_at = sorted({epoch for epoch in (*EXPENSIVE, epochs) if epoch <= epochs})
     rng = np.random.default_rng([seed, epochs])

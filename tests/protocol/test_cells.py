@@ -7,8 +7,8 @@ from cases.specs import spec
 from protocol import cases
 
 from creditscope.errors import BadInput
-from creditscope.protocol.cells import build_cells, match_key
 from creditscope.protocol.facts import Assumptions
+from creditscope.protocol.matching import build_cells, match_key
 from creditscope.records import HeaderRow, OptimiserSpec, RuleCard, RunLog
 
 

@@ -70,6 +70,7 @@ def side_of(runs: Sequence[RunLog]) -> tuple[tuple[RunLog, ...], Side] | None:
     known = [(run, value) for run in runs if (value := judged_accuracy(run)) is not None]
     if not known:
         return None
+    _refuse_two_ends([run for run, _ in known])
     seeds = tuple(run.spec.seed for run, _ in known)
     score, accuracy = _score([run for run, _ in known]), tuple(value for _, value in known)
     if score is not None:
@@ -94,6 +95,16 @@ def judged_accuracy(run: RunLog) -> float | None:
     return BALANCED_ACCURACY.last(run) if is_unequal(run.spec) else accuracy_of(run)
 
 
+def judged_mean(runs: Sequence[RunLog]) -> float | None:
+    """Its mean over the runs that have one.
+
+    Args:
+        runs: Of one cell.
+    """
+    known = [value for run in runs if (value := judged_accuracy(run)) is not None]
+    return float(np.mean(known)) if known else None
+
+
 def same_images(*groups: Sequence[RunLog]) -> bool:
     """Whether all runs were tested on the same images, as far as their logs say.
 
@@ -110,6 +121,16 @@ def _refuse_others(known: Sequence[tuple[RunLog, float]], score: Array) -> None:
             raise NotMeasured(
                 f"{run.name}: its images were right in {row.mean():.4f} of all cases, its last epoch says {value:.4f}"
             )
+
+
+def _refuse_two_ends(runs: Sequence[RunLog]) -> None:
+    """A log that we wrote says one thing of its last epoch."""
+    for run in runs:
+        last, end = accuracy_of(run), run.end
+        if end is None or end.test_accuracy is None or last is None or run.spec.origin == "import":
+            continue
+        if run.last is not None and run.last.epoch == end.epoch and abs(last - end.test_accuracy) > ROUNDING:
+            raise NotMeasured(f"{run.name}: its last epoch says {last:.4f}, its end {end.test_accuracy:.4f}")
 
 
 def _as_count(accuracy: float, images: int) -> float:

@@ -9,12 +9,13 @@ from typing import Any
 
 from creditscope.errors import BadInput, argument
 from creditscope.protocol.accuracies import chance
-from creditscope.protocol.cells import Cell, accuracy_of, build_cells
+from creditscope.protocol.cells import Cell, accuracy_of
 from creditscope.protocol.check import Check, Outcome, advisory
 from creditscope.protocol.decisions import Decision, balanced_accuracy, decide
 from creditscope.protocol.disclosure import Plan, disclosed, held_against
 from creditscope.protocol.evidence import History
 from creditscope.protocol.facts import Assumptions
+from creditscope.protocol.matching import build_cells
 from creditscope.protocol.present import Section, caption, render, sections, verdict_table
 from creditscope.protocol.presets import Protocol, protocol_named
 from creditscope.protocol.readings import Reader, answers_of
@@ -300,10 +301,11 @@ def _counted_once(loaded: Loaded) -> Loaded:
 def _ends_as(run: RunLog) -> Any:
     """What no two trained nets share: norms of states and gradients, accuracy, images; else the run itself."""
     row = run.last
-    if row is None or row.hidden is None or row.reference is None:
+    if row is None:
         return id(run)
-    norms = (*row.hidden.median, *row.reference.median, *(row.growth or ()))
-    if None in norms:
+    states = [each.median for each in (row.hidden, row.reference) if each is not None]
+    norms = (*(value for each in states for value in each), *(row.growth or ()))
+    if not norms or None in norms:
         return id(run)
     return run.spec.cell_key, row.epoch, norms, accuracy_of(run), answers_of(run)
 

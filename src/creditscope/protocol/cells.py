@@ -1,34 +1,25 @@
 """Cells: runs that differ only in seed, their role, and the baselines that match them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
-from creditscope.errors import BadInput, argument
 from creditscope.protocol.check import Check
-from creditscope.protocol.facts import Assumptions, RunFacts
+from creditscope.protocol.facts import Assumptions, RunFacts, diverged_at
 from creditscope.protocol.readings import facts_of, reading_of
 from creditscope.quantities.per_epoch import ACCURACY, BRANCH
 from creditscope.records.labels import labels_of
 from creditscope.records.log import RunLog
-from creditscope.records.method import ANCHOR
 from creditscope.records.rule_card import Family
-from creditscope.records.spec import RunSpec, digest
+from creditscope.records.spec import RunSpec
 
 Role = Literal["claim", "baseline"]
 # A baseline whose branches add less than this to the residual stream is a linear net in all but name.
 LINEAR_BRANCH = 0.01
-# What backprop is, whatever rule it is compared with.
-_BACKPROP = {"rule": "bp", "options": None, "fixed_feedback": None, "anchors": None}
-# The rule that is backprop with a loss at every state.
-DEEP = "bp-deep"
-# What makes the task: a control on it may have been trained at another learning rate.
-_TASK = (
-    *("model", "architecture", "width", "depth", "terminal_ln", "view", "data", "classes", "targets"),
-    *("epochs", "batch", "schedule", "augment", "dtype"),
-)
+# A weight matrix that moved by less than this share of its norm stands still.
+STILL = 1e-4
 _MUST_BE_KNOWN = ("model", "data", "epochs", "batch", "optimiser", "schedule")
 
 
@@ -40,11 +31,13 @@ class Baseline:
         runs: The frozen runs; empty for a bare number.
         accuracy: The bare number; None when there are runs.
         unknown: What the logs leave unknown, so that the match cannot be proved.
+        unused: A bare number that was given, and is not needed beside the runs.
     """
 
     runs: tuple[RunLog, ...] = ()
     accuracy: float | None = None
     unknown: tuple[str, ...] = ()
+    unused: float | None = None
 
     @property
     def matched(self) -> bool:
@@ -168,6 +161,26 @@ def accuracy_of(run: RunLog) -> float | None:
     return value if value is not None or run.end is None else run.end.test_accuracy
 
 
+def completed(run: RunLog) -> bool:
+    """Whether a run ended as planned, and is logged to the last of its epochs where their number was planned.
+
+    Args:
+        run: The run.
+    """
+    planned, reached = run.spec.epochs, [row.epoch for row in (run.last, run.end) if row is not None]
+    return run.finished and (planned is None or min(reached) >= planned)
+
+
+def comparable(run: RunLog) -> bool:
+    """Whether a run may be compared with: it ended as planned, its norms are finite, and frozen blocks did not move.
+
+    Args:
+        run: The run.
+    """
+    moved = (facts_of(run, Assumptions()).moved or 0.0) if run.spec.is_baseline else 0.0
+    return completed(run) and moved < STILL and not any(map(diverged_at, run.epochs))
+
+
 def unstated(spec: RunSpec) -> tuple[str, ...]:
     """What a spec leaves unknown, so that no match with it can be proved.
 
@@ -190,6 +203,15 @@ def effectively_linear(runs: Sequence[RunLog]) -> bool | None:
     return max(ratios) < LINEAR_BRANCH if ratios else None
 
 
+def by_seed(run: RunLog) -> tuple[bool, int, str]:
+    """Runs in the order of their seeds; those without one last.
+
+    Args:
+        run: The run.
+    """
+    return run.spec.seed is None, run.spec.seed or 0, run.name
+
+
 def cells_of(
     runs: Iterable[RunLog], given: Iterable[RunLog] = (), assume: Assumptions | None = None
 ) -> tuple[Cell, ...]:
@@ -205,180 +227,9 @@ def cells_of(
         groups.setdefault(("baseline" if run.spec.is_baseline else "claim", run.spec.cell_key), []).append(run)
     for run in given:
         groups.setdefault(("baseline", run.spec.cell_key), []).append(run)
-    members = [tuple(sorted(group, key=_by_seed)) for group in groups.values()]
+    members = [tuple(sorted(group, key=by_seed)) for group in groups.values()]
     labels = labels_of([group[0].spec for group in members])
     return tuple(
         Cell(group, role, assume=assume or Assumptions(), label=label)
         for (role, _), group, label in zip(groups, members, labels, strict=True)
     )
-
-
-def build_cells(
-    logs: Sequence[RunLog], baseline: float | Sequence[RunLog] | None, assume: Assumptions
-) -> tuple[Cell, ...]:
-    """Group logs into cells and give each claim its baseline; claims come first.
-
-    Args:
-        logs: The runs to judge and, among them, baselines.
-        baseline: A bare accuracy, or further runs that are baselines by the user's word.
-        assume: What a user assumed.
-    """
-    given = tuple(baseline) if isinstance(baseline, Sequence) else ()
-    for run in given:
-        if run.spec.train_last not in (0, None):
-            said = f" wants runs whose blocks are frozen; {run.name} ({run.spec.method}) trains them"
-            raise BadInput(argument("baseline"), said)
-    # A run that is in both counts once, as the user's baseline.
-    taken = {_identity(run) for run in given if run.spec.seed is not None}
-    logs = [run for run in logs if _identity(run) not in taken] if taken else logs
-    pool = _Pool([*(run for run in logs if run.spec.is_baseline), *given], logs)
-    number = baseline if isinstance(baseline, (int, float)) else None
-    cells = []
-    for cell in cells_of(logs, given, assume):
-        if cell.role == "claim":
-            found, why = _baseline(cell.runs[0], pool, number)
-            cell = replace(cell, baseline=found, related=_related(cell.runs[0], pool), why_no_baseline=why)
-        cells.append(cell)
-    return tuple(sorted(cells, key=lambda cell: cell.role != "claim"))
-
-
-def _identity(run: RunLog) -> tuple[str, int | None]:
-    return run.spec.cell_key, run.spec.seed
-
-
-class _Pool:
-    """Runs to compare with, by match key; a key costs a hash, so each is taken once."""
-
-    def __init__(self, baselines: Sequence[RunLog], logs: Sequence[RunLog]) -> None:
-        self.frozen = [run for run in baselines if run.spec.train_embedding is not False]
-        readouts = [run for run in baselines if run.spec.train_embedding is False and run.finished]
-        whole = [run for run in logs if run.finished and run.spec.train_last in ("all", None, run.spec.depth)]
-        bp = [run for run in whole if run.spec.rule == "bp"]
-        self.by_key = _by_key(self.frozen)
-        self.readout = _by_key(readouts)
-        self.bp = _by_key(bp)
-        self.fixed = _by_key((run for run in whole if run.spec.fixed_feedback), _penalised_key)
-        frozen = [run for run in self.frozen if run.spec.rule == "bp" and run.finished]
-        self.by_task = [_by_key(runs, _task_key) for runs in (bp, frozen, readouts)]
-        self.anchors = _by_key((run for run in whole if run.spec.rule == ANCHOR), _penalised_key)
-        plain = (run for run in whole if not (run.spec.penalty or run.spec.anchors or run.spec.fixed_feedback))
-        self.deep = _by_key((run for run in plain if run.spec.rule == DEEP), _task_key)
-
-
-def _by_key(runs: Iterable[RunLog], key: Callable[[RunLog], str] | None = None) -> dict[str, list[RunLog]]:
-    found: dict[str, list[RunLog]] = {}
-    for run in sorted(runs, key=_by_seed):
-        found.setdefault((key or match_key)(run), []).append(run)
-    return found
-
-
-def _penalised_key(run: RunLog) -> str:
-    return digest([run.spec.match_key, run.spec.penalty or 0.0])
-
-
-def _task_key(run: RunLog) -> str:
-    """What must agree with a control: all that makes the task, no penalty, and not the optimiser's settings."""
-    fields = run.spec.model_dump(mode="json", include=set(_TASK))
-    return digest([fields, (run.spec.penalty or 0.0) if run.spec.rule == "bp" else 0.0])
-
-
-def _by_seed(run: RunLog) -> tuple[bool, int, str]:
-    return run.spec.seed is None, run.spec.seed or 0, run.name
-
-
-def match_key(run: RunLog) -> str:
-    """What must agree with a matched baseline: the penalty too, where the rule's penalty joins the global loss."""
-    if run.spec.rule != "bp" and run.header.card.penalty == "global":
-        return digest([run.spec.match_key, run.spec.penalty or 0.0])
-    return run.spec.match_key
-
-
-def _baseline(claim: RunLog, pool: _Pool, number: float | None) -> tuple[Baseline | None, str]:
-    """The runs that match by ``match_key``, else the bare number, else why there is none."""
-    spec = claim.spec
-    same = pool.by_key.get(match_key(claim), [])
-    finished = tuple(run for run in same if run.finished)
-    if finished:
-        return Baseline(runs=finished, unknown=unstated(spec)), ""
-    if number is not None:
-        return Baseline(accuracy=float(number)), ""
-    if same:
-        return None, f"the matching frozen runs are unfinished ({', '.join(run.name for run in same)})"
-    if not pool.frozen:
-        return None, "no frozen-blocks run among the logs"
-    differing = min((_differences(claim, runs[0].spec) for runs in pool.by_key.values()), key=len)
-    return None, f"no frozen-blocks run matches; the nearest differs in {', '.join(differing)}"
-
-
-def _differences(claim: RunLog, other: RunSpec) -> list[str]:
-    skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}
-    if claim.header.card.penalty != "global":
-        skip.add("penalty")
-    names = [name for name in RunSpec.model_fields if name not in skip]
-    return [name for name in names if getattr(claim.spec, name) != getattr(other, name)] or ["nothing that is logged"]
-
-
-def _related(claim: RunLog, pool: _Pool) -> RelatedRuns:
-    """The backprop-trained relatives of a claim and the readout-only runs, finished ones only."""
-    spec = claim.spec
-    bp_key = spec.model_copy(
-        update={**_BACKPROP, "credit_norm": _bp_norm(spec), "penalty": _no_penalty(spec)}
-    ).match_key
-    frozen = [run for run in pool.by_key.get(bp_key, []) if run.finished]
-    readout = pool.readout.get(match_key(claim)) or pool.readout.get(bp_key) or []
-    return RelatedRuns(
-        bp_frozen=tuple(frozen),
-        readout=tuple(readout),
-        bp=tuple(pool.bp.get(bp_key, [])),
-        readouts=_readouts(claim, pool, bp_key),
-        **_controls(claim, pool, bp_key),
-        fixed_feedback=_with_fixed_feedback(claim, pool),
-        anchors_alone=_anchors_alone(claim, pool),
-        deep_supervision=_best(claim, pool.deep),
-    )
-
-
-def _readouts(claim: RunLog, pool: _Pool, bp_key: str) -> tuple[tuple[RunLog, ...], ...]:
-    """Of the claim's own rule and of backprop; where neither has its settings, the best on the same task."""
-    found = [pool.readout[key] for key in dict.fromkeys((match_key(claim), bp_key)) if key in pool.readout]
-    return tuple(map(tuple, found)) or tuple(filter(None, [_best(claim, pool.by_task[2])]))
-
-
-def _controls(claim: RunLog, pool: _Pool, bp_key: str) -> dict[str, tuple[RunLog, ...]]:
-    if bp_key in pool.bp and any(run.finished for run in pool.by_key.get(bp_key, [])):
-        twins = tuple(run for run in pool.by_key[bp_key] if run.finished)
-        return {"control": tuple(pool.bp[bp_key]), "control_frozen": twins}
-    return {"control": _best(claim, pool.by_task[0]), "control_frozen": _best(claim, pool.by_task[1])}
-
-
-def _best(claim: RunLog, by_task: dict[str, list[RunLog]]) -> tuple[RunLog, ...]:
-    """The most accurate cell on the claim's task; none where the log does not say what the task was."""
-    if unstated(claim.spec):
-        return ()
-    key = digest([claim.spec.model_dump(mode="json", include=set(_TASK)), 0.0])
-    cells: dict[str, list[RunLog]] = {}
-    for run in by_task.get(key, []):
-        cells.setdefault(run.spec.cell_key, []).append(run)
-    return tuple(max(cells.values(), key=lambda runs: mean_accuracy(runs) or 0.0, default=()))
-
-
-def _with_fixed_feedback(claim: RunLog, pool: _Pool) -> tuple[RunLog, ...]:
-    if not claim.header.card.learns or claim.spec.fixed_feedback:
-        return ()
-    control = claim.spec.model_copy(update={"fixed_feedback": True})
-    return tuple(pool.fixed.get(digest([control.match_key, control.penalty or 0.0]), ()))
-
-
-def _anchors_alone(claim: RunLog, pool: _Pool) -> tuple[RunLog, ...]:
-    if not claim.spec.anchors or claim.spec.rule == ANCHOR:
-        return ()
-    alone = {"rule": ANCHOR, "options": None, "fixed_feedback": None, "credit_norm": _bp_norm(claim.spec)}
-    return tuple(pool.anchors.get(digest([claim.spec.model_copy(update=alone).match_key, 0.0]), ()))
-
-
-def _bp_norm(spec: RunSpec) -> str | None:
-    return None if spec.credit_norm is None else "none"
-
-
-def _no_penalty(spec: RunSpec) -> float | None:
-    return None if spec.penalty is None else 0.0

@@ -53,7 +53,7 @@ class Plan:
 def held_against(plan: Iterable[RunSpec], logs: Iterable[RunLog]) -> Plan:
     """Which runs of a plan have no log, or none that came to its end.
 
-    A data set is told by its name: a plan does not know what its files hold.
+    A data set is told by its name: a plan does not know what its files hold, nor how its rates came about.
 
     Args:
         plan: The runs as planned.
@@ -165,7 +165,7 @@ def _cut_counts(audit: "Audit") -> dict[str | None, int]:
 
 def _key(spec: RunSpec) -> tuple[str, int | None]:
     data = None if spec.data is None else DataSpec(name=spec.data.name)
-    return spec.model_copy(update={"data": data, "classes": None}).cell_key, spec.seed
+    return spec.model_copy(update={"data": data, "classes": None, "tuned": None}).cell_key, spec.seed
 
 
 def _named(specs: Sequence[RunSpec]) -> str:

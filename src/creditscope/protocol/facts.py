@@ -66,18 +66,24 @@ class RunFacts:
         assume: What a user assumed.
         initial: ‖h_L‖ at epoch 0, where it was logged.
         delivers: Whether credit at the states was logged: then the rule can be asked for its direction there.
+        moved: The largest movement among the weight matrices of all blocks at the end; None where none was logged.
     """
 
     header: HeaderRow
     assume: Assumptions = field(default_factory=Assumptions)
     initial: float | None = None
     delivers: bool = False
+    moved: float | None = None
 
     @classmethod
     def of(cls, log: RunLog, assume: Assumptions) -> "RunFacts":
         """The facts of a whole log."""
         first = log.epochs[0] if log.epochs else None
-        return cls(log.header, assume, initial_stream(first), any(row.cosine is not None for row in log.epochs))
+        movement = log.last.movement if log.last is not None else None
+        names = [name for block in movement.blocks for name in block] if movement is not None else []
+        known = [value for name in names if movement is not None and (value := movement.weights.get(name)) is not None]
+        delivers = any(row.cosine is not None for row in log.epochs)
+        return cls(log.header, assume, initial_stream(first), delivers, max(known, default=None))
 
     @cached_property
     def blocks(self) -> int:

@@ -154,7 +154,7 @@ def margin(ours: Side, theirs: Side | float) -> Margin:
         rows = [ours.seeds.index(seed) for seed in common]
         ours, theirs = ours.of(common), theirs.of(common)
         return _margin(rows, [a - b for a, b in zip(ours.accuracy, theirs.accuracy, strict=True)], ours, theirs)
-    return _welch(ours, theirs)
+    return unpaired(ours, theirs)
 
 
 def common_seeds(ours: Side, theirs: Side) -> list[int]:
@@ -177,7 +177,13 @@ def _margin(rows: Sequence[int], differences: Sequence[float], ours: Side, their
     return Margin(mean, each, tuple(rows), sd**2 / n, n - 1, sd, n, "paired", image_variance, ours.images, joined)
 
 
-def _welch(ours: Side, theirs: Side) -> Margin:
+def unpaired(ours: Side, theirs: Side) -> Margin:
+    """Welch's comparison of two sides, all of their seeds.
+
+    Args:
+        ours: The runs.
+        theirs: What they are compared with.
+    """
     a, b = np.array(ours.accuracy), np.array(theirs.accuracy)
     mean = _exact(math.fsum(a) / len(a) - math.fsum(b) / len(b))
     each = tuple(_exact(value - math.fsum(b) / len(b)) for value in a)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from creditscope.protocol.accuracies import same_images, side_of
-from creditscope.protocol.cells import Cell, unstated
+from creditscope.protocol.cells import Cell, completed, unstated
 from creditscope.protocol.evidence import Grade, worst
-from creditscope.protocol.margins import Images, Margin, Side, margin
+from creditscope.protocol.margins import Images, Margin, Side, margin, unpaired
 from creditscope.records.log import RunLog
 
 _GRADES: dict[Images, Grade] = {"joined": Grade.EXACT, "bounded": Grade.BOUNDED, "unknown": Grade.PROXY}
@@ -25,6 +25,7 @@ class Opponent:
         claims: The runs of the claim that were compared, in the order of the margin's rows.
         matched: Whether it is known to differ from the claim in what trains alone.
         role: ``frozen``, ``readout``, ``fixed feedback``, ``anchors alone`` or ``deep supervision``.
+        over_all: The margin of all seeds, unpaired, where some of the claim's are not among the pairs.
     """
 
     method: str
@@ -34,11 +35,35 @@ class Opponent:
     claims: tuple[RunLog, ...]
     matched: bool
     role: str
+    over_all: Margin | None = None
 
     @property
     def grade(self) -> Grade:
         """How good the margin is as evidence."""
         return worst([_GRADES[self.margin.joined], Grade.EXACT if self.matched else Grade.PROXY])
+
+    @property
+    def unpaired(self) -> list[int | None]:
+        """The seeds of either side that stand on that side alone."""
+        if self.margin.kind == "Welch" or not self.runs:
+            return []
+        paired = {self.claims[row].spec.seed for row in self.margin.rows}
+        seeds = [run.spec.seed for run in (*self.claims, *self.runs)]
+        return list(dict.fromkeys(seed for seed in seeds if seed not in paired))
+
+    @property
+    def lacks(self) -> list[int | None]:
+        """The seeds of the claim that the opponent was not trained on."""
+        ours = {run.spec.seed for run in self.claims}
+        return [seed for seed in self.unpaired if seed in ours]
+
+    def high(self, level: float) -> float:
+        """Upper end of the margin's interval: whoever chooses the seeds of an opponent chooses not the verdict.
+
+        Args:
+            level: What it may miss, both sides together.
+        """
+        return max(found.high(level) for found in (self.margin, self.over_all) if found is not None)
 
 
 def opponents(cell: Cell) -> tuple[Opponent, ...]:
@@ -107,12 +132,15 @@ def _against(
     cell: Cell, theirs: Side | float, runs: tuple[RunLog, ...], method: str, matched: bool, role: str
 ) -> Opponent | None:
     """Unfinished runs never match: they are left out where there are logs on the other side."""
-    ours = side_of([run for run in cell.runs if run.finished or not runs])
+    ours = side_of([run for run in cell.runs if completed(run) or not runs])
     if ours is None:
         return None
     claims, side = ours
     accuracy = theirs if isinstance(theirs, float) else fmean(theirs.accuracy)
-    return Opponent(method, accuracy, margin(side, theirs), runs, claims, matched, role)
+    found = margin(side, theirs)
+    alone = not isinstance(theirs, float) and found.kind == "paired" and len(found.rows) < len(claims)
+    over_all = unpaired(side, theirs) if alone and isinstance(theirs, Side) else None
+    return Opponent(method, accuracy, found, runs, claims, matched, role, over_all)
 
 
 def _on_same_images(side: Side, *groups: Sequence[RunLog]) -> Side:

@@ -1,9 +1,10 @@
 """Read a log once and let its rows go: what the checks read of it, its last rows, and its curve are enough to judge."""
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
+from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -113,7 +114,7 @@ class Reader:
             log: The whole log.
         """
         header = self._header(log.header)
-        facts = replace(RunFacts.of(log, self._assume), header=header)
+        whole = RunFacts.of(log, self._assume)
         checks = () if log.spec.is_baseline else self._checks
         return ReadRun(
             name=log.name,
@@ -122,10 +123,10 @@ class Reader:
             probes=self._last_fidelity(log) if checks else (),
             end=None if log.end is None else self._lean(log.end, correct=None, right=None),
             problems=log.problems,
-            facts=facts,
+            facts=replace(whole, header=header),
             curve=self._spill.put(Curve.of(log).to_bytes()),
             correct=self._correct(log.end),
-            readings={check: self._reading(check, log, facts) for check in checks},
+            readings={check: self._reading(check, log, whole) for check in checks},
         )
 
     def _reading(self, check: Check, log: RunLog, facts: RunFacts) -> Any:
@@ -178,6 +179,17 @@ def facts_of(run: RunLog, assume: Assumptions) -> RunFacts:
 def curve_of(run: RunLog) -> Curve:
     """Accuracy and wall-clock of every epoch of a run."""
     return Curve.from_bytes(run.curve.read()) if isinstance(run, ReadRun) else Curve.of(run)
+
+
+def mean_curve(runs: Sequence[RunLog]) -> dict[int, float]:
+    """Mean accuracy at the epochs that every run has logged.
+
+    Args:
+        runs: The runs.
+    """
+    curves = [curve_of(run).accuracies for run in runs]
+    common = set.intersection(*map(set, curves)) if curves else set()
+    return {epoch: fmean(curve[epoch] for curve in curves) for epoch in common}
 
 
 def shares_of(run: RunLog) -> NDArray[np.float64] | None:

@@ -202,13 +202,14 @@ class RunSpec(Frozen):
         """What must agree with a matched baseline: all but seed, probes and which parts train.
 
         The penalty is ignored for local rules (frozen blocks have no branch to keep small) and must agree for
-        BP, where it joins the global loss. Where the learning rate was tuned the tuning must agree, not what it chose.
+        BP, where it joins the global loss. Where the learning rate was tuned the tuning must agree, not what it chose;
+        at a rate that it did not choose a run is not tuned.
         """
         skip = {"train_last", "train_embedding", "seed", "feedback", "probe", "injection", "matmul"}
         if self.rule != "bp":
             skip.add("penalty")
         dump = self.model_dump(mode="json", exclude=skip)
-        if self.tuned is not None and self.optimiser is not None:
+        if self.tuned is not None and self.optimiser is not None and self.optimiser.lr == self.tuned.best:
             del dump["tuned"]["accuracy"], dump["optimiser"]["lr"]
         return digest(dump)
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any, final
 
-from creditscope.protocol.cells import Cell, effectively_linear, mean_accuracy
+from creditscope.protocol.accuracies import is_unequal, judged_mean
+from creditscope.protocol.cells import Cell, completed, effectively_linear
 from creditscope.protocol.check import Check, CheckPlot, Outcome
 from creditscope.protocol.checks.seeds import images_text, k_of_n, needed_text, point_seeds, without
 from creditscope.protocol.evidence import Evidence, History, Ruling, worst
@@ -19,9 +19,8 @@ from creditscope.protocol.opponents import (
     fixed_feedback,
     opponents,
 )
-from creditscope.protocol.readings import curve_of
+from creditscope.protocol.readings import mean_curve
 from creditscope.protocol.text import counted, listed, number, span
-from creditscope.records.log import RunLog
 from creditscope.records.method import ANCHOR
 from creditscope.records.table import Table
 
@@ -67,6 +66,7 @@ class Depth(Check):
         alone, missing = self._intervals(found), self._conditions(cell, found)
         unhindered = alone.ruling(self.threshold, self.side)
         open_ = [*self._control(alone, control), *(missing if unhindered is Ruling.PASSES else [])]
+        open_ += self._partial(found) if unhindered is Ruling.UNDECIDED else []
         decider = _decider(found, unhindered)
         evidence = self._limited(alone, control, bool(missing))
         if any(opponent.margin.joined == "unknown" for opponent in found):
@@ -99,7 +99,7 @@ class Depth(Check):
                 rows.append(
                     (
                         label,
-                        _fraction(mean_accuracy(cell.runs)),
+                        _fraction(judged_mean(cell.runs)),
                         opponent["method"],
                         _fraction(opponent["accuracy"]),
                         f"{opponent['margin']:+.2f}",
@@ -124,23 +124,27 @@ class Depth(Check):
         """``low`` is what the claim clears against every opponent; ``high`` what it stays below against one."""
         value = min(opponent.margin.mean for opponent in found)
         low = min(opponent.margin.low() for opponent in found)
-        high = min(opponent.margin.high(LEVEL / len(found)) for opponent in found)
+        high = min(opponent.high(LEVEL / len(found)) for opponent in found)
         grade = worst(opponent.grade for opponent in found)
         return Evidence(PP * value, PP * low, PP * high, grade)
 
     def _limited(self, evidence: Evidence, control: Margin | None, missing: bool) -> Evidence:
         """The same, which decides only at margins that backprop's own gain exceeds. Harm needs no such control."""
-        harm = evidence.high < HARM and (control is None or PP * control.low() >= HARM)
-        gain = -math.inf if control is None else PP * control.low()
-        passes = math.inf if harm or control is None else gain
+        # One seed of backprop has no interval, and excuses nobody.
+        excuses = control is not None and control.kind != "one seed" and PP * control.low() < HARM
+        harm = evidence.high < HARM and not excuses
+        known = control is not None and control.joined != "unknown"
+        gain = PP * control.low() if control is not None and known else -math.inf
+        passes = math.inf if harm or not known else gain
         return replace(evidence, passes_to=-math.inf if missing else passes, fires_to=math.inf if harm else gain)
 
     def _control(self, evidence: Evidence, control: Margin | None) -> list[str]:
         """Why the task leaves the question open; nothing where it does not."""
         limited = self._limited(evidence, control, missing=False)
-        if control is None:
+        if control is None or control.joined == "unknown":
             hindered = evidence.high < self.threshold >= limited.fires_to
-            return ["no positive control (bp and bp@frozen) among the logs"] if hindered else []
+            why = "among the logs" if control is None else "whose number of test images is logged"
+            return [f"no positive control (bp and bp@frozen) {why}"] if hindered else []
         if self.threshold < limited.fires_to:
             return []
         if control.kind == "one seed":
@@ -152,24 +156,27 @@ class Depth(Check):
         roles = {opponent.role for opponent in found}
         missing = [f"not compared: {listed(left_out)}"] if (left_out := _left_out(cell, found)) else []
         # Whoever trains the opponent on the best seeds alone must not pass by them.
-        missing += [f"{opponent.method} lacks {_seeds(lacks)}" for opponent in found if (lacks := _alone(opponent))]
+        missing += [f"{opponent.method} lacks {_seeds(lacks)}" for opponent in found if (lacks := opponent.lacks)]
         if "frozen" not in roles:
             missing.append(f"no frozen twin: {_why_not(cell)}")
         if "readout" not in roles and not self._more_than_shallow(cell, found):
             missing.append("no @readout among the logs, and not shown to be more than bp@frozen")
-        if cell.members[0][1].learns:
-            same = fixed_feedback(cell)
-            if same is None:
-                missing.append("its feedback learns, and no @fixed-feedback run shows that this helps")
-            elif same.margin.low() <= 0:
-                missing.append(f"moving the feedback is not shown to help: {_interval(same.margin)} over {same.method}")
+        if any(facts.learns for _, facts in cell.members):
+            none = "its feedback learns, and no @fixed-feedback run shows that this helps"
+            missing += _helps(fixed_feedback(cell), none, "moving the feedback is not shown to help")
         if cell.spec.anchors and cell.spec.rule != ANCHOR:
-            bare = anchors_alone(cell)
-            if bare is None:
-                missing.append(f"its backprop batches may do it alone: no {ANCHOR}{cell.spec.anchors} among the logs")
-            elif bare.margin.low() <= 0:
-                missing.append(f"the rule is not shown to help: {_interval(bare.margin)} over {bare.method}")
+            none = f"its backprop batches may do it alone: no {ANCHOR}{cell.spec.anchors} among the logs"
+            missing += _helps(anchors_alone(cell), none, "the rule is not shown to help")
         return missing
+
+    def _partial(self, found: Sequence[Opponent]) -> list[str]:
+        """Opponents that lack seeds, and below which the claim lies by the margin on the rest of them alone."""
+        level = LEVEL / len(found)
+        return [
+            f"{opponent.method} lacks {_seeds(opponent.lacks)}, and over all seeds the margin is open"
+            for opponent in found
+            if opponent.over_all is not None and PP * opponent.margin.high(level) < self.threshold
+        ]
 
     def _more_than_shallow(self, cell: Cell, found: Sequence[Opponent]) -> bool:
         shallow = cell.related.control_frozen
@@ -195,7 +202,7 @@ class Depth(Check):
             says = f"which leaves {limit} open"
         if found.kind == "one seed":
             says += " (one seed is not enough)"
-        unpaired = _unpaired(opponent)
+        unpaired = opponent.unpaired
         said = [f"left out of the pairs: {_seeds(unpaired)}"] if unpaired else []
         return "; ".join([f"{shown}, {says}{k_of_n(found, self.threshold / PP, below)}", *said, *images_text(found)])
 
@@ -204,12 +211,16 @@ class Depth(Check):
 
     def _remarks(self, cell: Cell, control: Margin | None, found: Sequence[Opponent]) -> list[str]:
         said: list[str] = []
+        if is_unequal(cell.spec):
+            said.append("accuracy is balanced over the classes, whose sizes differ")
         bare = [opponent for opponent in found if not opponent.runs]
         if bare:
             said.append(f"unmatched: the baseline is a bare number, {bare[0].accuracy:.4g}")
         elif cell.baseline is not None and cell.baseline.unknown:
             said.append(f"unmatched: the logs do not state {listed(cell.baseline.unknown)}")
-        unfinished = [run.name for run in cell.runs if not run.finished]
+        if cell.baseline is not None and cell.baseline.unused is not None:
+            said.append(f"the bare number {cell.baseline.unused:.4g} is not used: a twin is among the logs")
+        unfinished = [run.name for run in cell.runs if not completed(run)]
         if unfinished:
             how = "judged at the last logged epoch" if bare else "not compared"
             said.append(f"unfinished, {how}: {listed(unfinished)}")
@@ -217,9 +228,9 @@ class Depth(Check):
             said.append(f"{cell.baseline.method} is effectively linear (‖f‖/‖h‖ < 1 %)")
         if control is not None and cell.spec.rule != "bp":
             said.append(f"backprop gains {_interval(control)} over its frozen twin")
-        shallow = mean_accuracy(cell.related.bp_frozen)
+        shallow = judged_mean(cell.related.bp_frozen)
         if cell.spec.rule != "bp" and shallow is not None:
-            ours = mean_accuracy(cell.runs) or 0.0
+            ours = judged_mean(cell.runs) or 0.0
             if PP * found[0].margin.low() >= self.threshold > PP * (ours - shallow):
                 said.append("better than its own frozen twin, not better than a shallow net trained by backprop")
             said.append(f"bp@frozen reaches {shallow:.4g} ({counted(len(cell.related.bp_frozen), 'seed')})")
@@ -230,14 +241,15 @@ class Depth(Check):
 
     def _settles(self, cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> str:
         """Advice that fits what was done already."""
-        if any(opponent.margin.joined == "unknown" for opponent in found):
+        margins = [*(opponent.margin for opponent in found), *([] if control is None else [control])]
+        if any(each.joined == "unknown" for each in margins):
             return "log the number of test images (n_test) or, better, the result on each of them"
         if left_out := _left_out(cell, found):
             return f"train to their end, with test accuracy logged: {listed(left_out)}"
         roles = {opponent.role for opponent in found}
         if "frozen" not in roles or any(not opponent.matched for opponent in found):
             return _train_the_twin(cell)
-        if lacking := [(o.method, lacks) for o in found if (lacks := _alone(o))]:
+        if lacking := [(o.method, lacks) for o in found if (lacks := o.lacks)]:
             return "; ".join(f"train {method} on {_seeds(lacks)} too" for method, lacks in lacking)
         if control is not None and PP * control.low() <= self.threshold:
             if control.kind == "one seed":
@@ -275,7 +287,7 @@ class Depth(Check):
         """Start of the last stretch of epochs at which all seeds together lay below the margin."""
         if ruling is not Ruling.FIRES:
             return History()
-        ours, theirs = _mean_curve(decider.claims), _mean_curve(decider.runs)
+        ours, theirs = mean_curve(decider.claims), mean_curve(decider.runs)
         last = max((run.last.epoch for run in decider.claims if run.last), default=None)
         since = None
         for epoch in sorted(set(ours) & set(theirs) - {0}, reverse=True):
@@ -285,38 +297,27 @@ class Depth(Check):
         return History(first=last if since is None else since)
 
 
-def _mean_curve(runs: Sequence[RunLog]) -> dict[int, float]:
-    """Mean accuracy at the epochs that every run has logged."""
-    curves = [curve_of(run).accuracies for run in runs]
-    common = set.intersection(*map(set, curves)) if curves else set()
-    return {epoch: fmean(curve[epoch] for curve in curves) for epoch in common}
-
-
 def _decider(found: Sequence[Opponent], ruling: Ruling) -> Opponent:
     """The opponent on whom the outcome hangs: the strongest, by the end of the interval that decides."""
     if ruling is Ruling.FIRES:
-        return min(found, key=lambda opponent: opponent.margin.high(LEVEL / len(found)))
+        return min(found, key=lambda opponent: opponent.high(LEVEL / len(found)))
     return min(found, key=lambda opponent: (opponent.margin.low(), opponent.margin.mean))
+
+
+def _helps(without: Opponent | None, none: str, unshown: str) -> list[str]:
+    """What stands in the way of saying that a part of the rule helps: no run without it, or no margin over that."""
+    if without is None:
+        return [none]
+    if lacks := without.lacks:
+        return [f"{unshown}: {without.method} lacks {_seeds(lacks)}"]
+    if without.margin.joined == "unknown":
+        return [f"{unshown}: the number of test images of {without.method} is not logged"]
+    return [f"{unshown}: {_interval(without.margin)} over {without.method}"] if without.margin.low() <= 0 else []
 
 
 def _left_out(cell: Cell, found: Sequence[Opponent]) -> list[str]:
     """The claim's own runs that some opponent was not compared with."""
     return list(dict.fromkeys(name for opponent in found for name in without(cell.runs, opponent.claims)))
-
-
-def _unpaired(opponent: Opponent) -> list[int | None]:
-    """The seeds of either side that stand on that side alone."""
-    if opponent.margin.kind == "Welch" or not opponent.runs:
-        return []
-    paired = {opponent.claims[row].spec.seed for row in opponent.margin.rows}
-    seeds = [run.spec.seed for run in (*opponent.claims, *opponent.runs)]
-    return list(dict.fromkeys(seed for seed in seeds if seed not in paired))
-
-
-def _alone(opponent: Opponent) -> list[int | None]:
-    """The seeds of the claim that the opponent was not trained on."""
-    ours = {run.spec.seed for run in opponent.claims}
-    return [seed for seed in _unpaired(opponent) if seed in ours]
 
 
 def _seeds(seeds: Sequence[int | None]) -> str:
@@ -335,10 +336,10 @@ def _interval(found: Margin, level: float = LEVEL) -> str:
 def _why_not(cell: Cell) -> str:
     if cell.baseline is None:
         return cell.why_no_baseline or "no baseline"
-    held = [run for run in cell.runs if run.finished] if cell.baseline.runs else list(cell.runs)
+    held = [run for run in cell.runs if completed(run)] if cell.baseline.runs else list(cell.runs)
     if not held:
         return f"unfinished: {listed(run.name for run in cell.runs)}"
-    return "no accuracy is logged" if mean_accuracy(held) is None else "the baseline logs hold no accuracy"
+    return "no accuracy is logged" if judged_mean(held) is None else "the baseline logs hold no accuracy"
 
 
 def _compared(cell: Cell, found: Sequence[Opponent], decider: Opponent, control: Margin | None) -> dict[str, Any]:
@@ -353,7 +354,7 @@ def _compared(cell: Cell, found: Sequence[Opponent], decider: Opponent, control:
         "not_stated": list(first.unknown) if first is not None else [],
         "effectively_linear": effectively_linear(decider.runs),
         "beside": [
-            {"method": runs[0].spec.method, "accuracy": mean_accuracy(runs), "seeds": [run.spec.seed for run in runs]}
+            {"method": runs[0].spec.method, "accuracy": judged_mean(runs), "seeds": [run.spec.seed for run in runs]}
             for runs in (cell.related.bp_frozen, *cell.related.readouts)
             if runs
         ],

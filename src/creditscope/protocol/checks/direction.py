@@ -79,6 +79,8 @@ class Direction(Check):
 
     def judge(self, cell: Cell) -> Outcome:
         """Test the deep blocks; where all are exact block 0 and the embedding; where nothing is left say so."""
+        if len({facts.family for _, facts in cell.members}) > 1:
+            return self.not_measured("its logs do not say alike what the rule delivers", settles="")
         readings: tuple[Reading, ...] = cell.readings(self)
         update = cell.family == "update"
         lasts = [last_credits(reading, update) for reading in readings]
@@ -100,7 +102,8 @@ class Direction(Check):
         if stale:  # what the last epoch would show is not known
             evidence = replace(evidence, passes_to=-math.inf, fires_to=-math.inf)
         ruling = evidence.ruling(self.threshold, self.side)
-        notes = [*stale, *([f"not probed: {listed(silent)}"] if silent else [])]
+        normal = ["the redraws are not logged: their null is taken as normal"] if tested.pool.normal else []
+        notes = [*stale, *normal, *([f"not probed: {listed(silent)}"] if silent else [])]
         what = "cosine of the update" if update else "cosine"
         reason = "; ".join([self._sentence(tested, ruling, what, stale), *notes])
         return self.outcome(
@@ -235,7 +238,8 @@ class Direction(Check):
         if len(above) == len(names) and (found.p >= LEVEL).any():
             return f"{_blocks(names[found.p >= LEVEL])} cannot be told from the null (p ≥ {LEVEL:g})"
         if len(above) == len(names):
-            return f"seeds disagree: {(reach(tested.cosines, tested.nulls) < self.threshold).sum()} lie clearly below"
+            low = int((reach(tested.cosines, tested.nulls) < self.threshold).sum())
+            return f"seeds disagree: {low} lie clearly below" if low > seeds // TOLERATED else "not every seed tells"
         open_ = names[(found.low <= self.threshold) & (found.high >= self.threshold)]
         return f"the interval of {_blocks(open_)} holds {limit}" if len(open_) else f"{_blocks(below)} below {limit}"
 
@@ -322,7 +326,7 @@ def _stale(cell: Cell, readings: Sequence[Reading]) -> list[str]:
     said = [
         f"probed at epoch {reading.epoch}, not at the last epoch {run.last.epoch}"
         for run, reading in zip(cell.runs, readings, strict=True)
-        if reading.epoch is not None and run.last is not None and reading.epoch < run.last.epoch
+        if reading.epoch is not None and run.last is not None and reading.epoch != run.last.epoch
     ]
     return said[:1]
 

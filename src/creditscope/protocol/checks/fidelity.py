@@ -47,6 +47,7 @@ class Fidelity(ProbeCheck):
         if lost:
             return Evidence.point(0.0, Grade.EXACT, f"the gradient is not finite in {row.fidelity.dtype} ({lost[0]})")
         states = [finite(value) for value in PHI.read(row, facts.units) or ()]
+        states += [None] * ((facts.header.spec.depth or 0) + 1 - len(states))
         known = [(value, state) for state, value in enumerate(states) if value is not None]
         if not known:
             return Evidence.missing("fidelity was not measured at any state")

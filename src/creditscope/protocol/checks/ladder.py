@@ -74,7 +74,7 @@ class LadderCheck(Check):
             evidence,
             "; ".join([text + k_of_n(found, self.threshold / PP, evidence.high < self.threshold), *notes]),
             point_seeds(cell.runs, found, PP),
-            needed_text(found, self.threshold / PP, "of the run"),
+            self._settles(found, gain),
         )
 
     def read(self, run: RunLog, facts: RunFacts) -> Rung:
@@ -84,12 +84,17 @@ class LadderCheck(Check):
             return Rung(None, "the log holds no readouts image by image at its last probe")
         if probe.ladder is None:
             return Rung(None, f"ladder: {probe.not_measured['ladder']}")
-        if run.last is not None and probe.epoch < run.last.epoch:
+        if run.last is not None and probe.epoch != run.last.epoch:
             return Rung(None, f"probed at epoch {probe.epoch}, not at the last epoch {run.last.epoch}")
         lower = facts.blocks - math.ceil(facts.blocks / 3)
         if probe.ladder.state != lower:
             return Rung(None, f"the lower readout is that of state {probe.ladder.state}, not of {lower}")
         return Rung(probe.ladder)
+
+    def _settles(self, found: Margin, gain: float) -> str:
+        if PP * found.high() < self.threshold and gain <= self.threshold:
+            return "train bp with the same data, model and schedule, 3 seeds or more, and fit the same readouts"
+        return needed_text(found, self.threshold / PP, "of the run")
 
     def _backprop(self, cell: Cell) -> Margin | str:
         runs = cell.related.control

@@ -78,9 +78,10 @@ class Learning(Check):
         low, high = PP * found.low(), PP * found.high()
         if not math.isinf(low):
             shown += f", 95 % interval {span(low, high, '')}"
+        worth = "above chance, by less than that" if low > 0 else "no better than a constant predictor"
         says = {
             Ruling.PASSES: f"above {number(limit)} pp",
-            Ruling.FIRES: f"below {number(limit)} pp: no better than a constant predictor",
+            Ruling.FIRES: f"below {number(limit)} pp: {worth}",
         }.get(ruling, f"which leaves {number(limit)} pp open")
         if found.kind == "one seed":
             says += " (one seed is not enough)"

@@ -3,6 +3,7 @@
 import math
 from typing import final
 
+from creditscope.protocol.cells import STILL
 from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.point import EpochCheck
 from creditscope.protocol.evidence import Evidence, Grade
@@ -21,7 +22,7 @@ class MovementCheck(EpochCheck):
     label = "movement of the stillest block"
     unit = "‖Δθ‖/‖θ(0)‖"
     shows_unit = False
-    threshold = 1e-4
+    threshold = STILL
     allowed = (0.0, math.inf)
     from_epoch = 1
     title = "Movement"

@@ -68,7 +68,7 @@ class PointCheck(Check, Generic[RowT]):
         if (
             row is not None
             and run.last is not None
-            and row.epoch < run.last.epoch
+            and row.epoch != run.last.epoch
             and evidence.grade is not Grade.MISSING
         ):
             stale = f"probed at epoch {row.epoch}, not at the last epoch {run.last.epoch}"

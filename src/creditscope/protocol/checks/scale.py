@@ -46,7 +46,8 @@ class Scale(EpochCheck):
             return _from_growth(growth + [None] * ((facts.header.spec.depth or 0) - len(growth)))
         if (hidden := HIDDEN.read(row, facts.units)) is None:
             return Evidence.missing("no norm of the residual stream is logged")
-        return self._from_states(facts, [finite(value) for value in hidden])
+        states = [finite(value) for value in hidden]
+        return self._from_states(facts, states + [None] * ((facts.header.spec.depth or 0) + 1 - len(states)))
 
     def read(self, run: RunLog, facts: RunFacts) -> SeedOutcome:
         """As every point check; a run whose norms were ever non-finite is diverged and fires."""

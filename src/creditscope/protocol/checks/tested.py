@@ -96,7 +96,7 @@ def _verified(credit: BlockCredit, facts: RunFacts, probe: ProbeRow | None, row:
 def backprop_gradient(facts: RunFacts, run: RunLog) -> float | None:
     """The smallest gradient cosine over the blocks that train, at the last epoch; None where one was not measured."""
     probe = latest(run.probes)
-    if probe is None or (run.last is not None and probe.epoch < run.last.epoch):
+    if probe is None or (run.last is not None and probe.epoch != run.last.epoch):
         return None
     wanted = [finite(GRADIENT.at(probe, facts.units, block)) for block in range(facts.blocks) if facts.trains(block)]
     known = [value for value in wanted if value is not None]
