@@ -22,7 +22,7 @@ Progress = Callable[[str, float], None]
 _FULL_ONLY = ("rho",)
 _QUICK = ("fidelity", "clamp onset", "fresh-feedback null", "gradient cosine", "gradient null", "step descent")
 # Samples of the expensive set, and of those of its probes that run the rest of the net again from every state.
-_SAMPLES = {"quick": 32, "standard": 128, "full": 1024}
+_SAMPLES = {"quick": 32, "standard": 256, "full": 1024}
 _TAIL_SAMPLES = {"quick": 16, "standard": 16, "full": 1024}
 # Samples on which it is checked that they do not depend on each other.
 SOME = 16
