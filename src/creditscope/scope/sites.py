@@ -20,7 +20,7 @@ _ROUNDING, _DECAYS = 3e-7, 0.98
 # Of the usual squares, so much must enter a layer on a sample for its weights to tell what reached it.
 _ENTERS = 1e-3
 # A unit that is on for fewer samples tells nothing: its part of a matrix would be fitted to a handful.
-_OFTEN = 0.2
+_OFTEN, _LEAST = 0.2, 64
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,8 @@ class Signal:
     @property
     def often(self) -> Tensor:
         """1 for units that a signal reaches often enough to tell how, else 0, as for a rectifier that is mostly off."""
-        return ((self.vectors != 0).double().mean(0) > _OFTEN).double()
+        on, n = (self.vectors != 0).sum(0), len(self.vectors)
+        return ((on > _OFTEN * n) & (on >= min(_LEAST, 0.9 * n))).double()
 
     @classmethod
     def of(cls, readings: Sequence[Reading]) -> "Signal":
