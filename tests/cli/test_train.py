@@ -55,10 +55,10 @@ def dying_append(self, row):
         os.truncate(self.path, self.path.stat().st_size - 30)
         die()
 
-def dying_write(path, data):
+def dying_write(path, data, **more):
     if countdown():
         die()
-    write(path, data)
+    write(path, data, **more)
 
 def save_once(self, folder):
     if self.epoch < 2:
