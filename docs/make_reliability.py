@@ -64,6 +64,14 @@ SCALE = """
 - The driver's memory: {first:.0f} MiB after a tenth of the fleets, {last:.0f} MiB at the end: {growth:.1f} KiB a fleet.
   It holds no fleet that has ended: what there is to grow is Ray's own.
 
+## Many logs
+
+{logs:,} small logs in one folder, by `benchmarks/many_logs.py`; memory is what the verb takes above its imports.
+
+{many}
+
+The ceiling is stated in [Threats](threats.md). A `report` of so many judges every claim and shows those that tell most.
+
 ## At 10,000 GPUs
 
 This is arithmetic from the numbers above, not a measurement.
@@ -99,9 +107,16 @@ def build() -> str:
     text = INTRO + "\n" + Table(columns, tuple(rows), ("left", *["right"] * 4)).to_markdown() + "\n"
     text += NOT_INJECTED
     scale = json.loads((HERE / "sweep_scale.json").read_text())
+    many = json.loads((HERE / "many_logs.json").read_text())
     driver = scale["driver_cpu_seconds_a_fleet"]
     need = 10_000 / 600
     text += SCALE.format(
+        logs=many["logs"],
+        many=Table(
+            ("verb", "CPU", "memory"),
+            tuple((verb, f"{row['cpu_s']:g} s", f"{row['mib']} MiB") for verb, row in many["verbs"].items()),
+            ("left", "right", "right"),
+        ).to_markdown(),
         fleets=scale["fleets"],
         nodes=scale["nodes"],
         cores=scale["cores"],

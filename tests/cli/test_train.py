@@ -55,10 +55,10 @@ def dying_append(self, row):
         os.truncate(self.path, self.path.stat().st_size - 30)
         die()
 
-def dying_write(path, data):
+def dying_write(path, data, **more):
     if countdown():
         die()
-    write(path, data)
+    write(path, data, **more)
 
 def save_once(self, folder):
     if self.epoch < 2:
@@ -277,7 +277,8 @@ def test_a_disk_that_fills_while_a_row_is_written(finished, creditscope, monkeyp
     monkeypatch.setattr(LogWriter, "append", full)
     code, _, error = creditscope("train", *TINY, "--rules", "fa", "--seeds", "2", "--out", finished)
     assert code == 2
-    assert error == "creditscope: a file: No space left on device; check the path and its permissions\n"
+    said = "creditscope: the output cannot be written: No space left on device; free space, or send it elsewhere\n"
+    assert error == said
     assert before.items() <= files(finished).items()
 
 

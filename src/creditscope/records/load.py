@@ -25,7 +25,7 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".json")
 MAX_JSON_BYTES = 8 * 2**20
 _HEAD_BYTES = 4096
 # What the logs of one call may take before the rest is left out, by name: a folder may hold anything.
-MAX_RESIDENT_BYTES = 208 * 2**20
+MAX_RESIDENT_BYTES = 160 * 2**20
 _OUR_HEADER = re.compile(rb'\s*\{[^{}\[\]]*"kind"\s*:\s*"header"')
 
 
