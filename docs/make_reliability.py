@@ -2,7 +2,7 @@
 
 rm docs/faults.jsonl  # each run adds to it
 CREDITSCOPE_FAULT_REPORT=docs/faults.jsonl python -m pytest tests/execution/test_faults.py \
-    tests/execution/test_ray_cluster.py
+    tests/execution/test_killed.py tests/execution/test_killed_here.py tests/execution/test_ray_cluster.py
 python benchmarks/sweep_scale.py > docs/sweep_scale.json
 python docs/make_reliability.py
 """
@@ -33,6 +33,13 @@ NOT_INJECTED = """
 - The tests give up a silent node after three seconds, with gRPC pings every two; Ray's own settings wait longer. The
   node that is cut off runs in a network namespace: its packets go to a hardware address that does not exist, so no
   connection is closed and no process is told; its worker was still training when the sweep ended without it.
+- A run is done when its log has its end row **and** its last checkpoint is there: the checkpoint is written first, so a
+  kill or a full disk between the two costs an end row, which a resume writes again without training. A run that ended
+  and whose last checkpoint was lost is trained again from the newest one that its fleet has.
+- SIGTERM and SIGHUP are sent to every process of a training at once, as clusters, service managers and closed terminals
+  do; each saves its last whole epoch. A worker that was stopped (SIGSTOP) is continued to hear of it.
+- Kills come as -9 at any moment of one process or of several, also to a rule whose state learns; numbers of checkpoints
+  are compared too, not only logs.
 - A full disk is once a limit on the size of a file and once a file system too small for the sweep.
 - Memory runs out because the address space of the process is limited; the fleet is halved, and the halves fit. On a
   GPU the same error comes from torch and takes the same way; that is tested with a simulated error only. A process

@@ -49,7 +49,11 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each name c
     from creditscope.scope.audit_model import frozen_copy as frozen_copy
     from creditscope.scope.credit import backward_credit as backward_credit
     from creditscope.scope.credit import rule_credit as rule_credit
+    from creditscope.scope.identify import identify as identify
+    from creditscope.scope.identity import Identity as Identity
+    from creditscope.scope.judge import judge as judge
     from creditscope.scope.locality import check_locality as check_locality
+    from creditscope.scope.updates import audit_updates as audit_updates
     from creditscope.scope.watch import watch as watch
     from creditscope.studies.explain import explain as explain
 
@@ -70,6 +74,7 @@ _PUBLIC = {
     "FeedbackInit": "creditscope.blocks",
     "FeedbackRule": "creditscope.blocks",
     "Grade": "creditscope.protocol.evidence",
+    "Identity": "creditscope.scope.identity",
     "Monitor": "creditscope.protocol.monitor",
     "Outcome": "creditscope.protocol.check",
     "ProbeCheck": "creditscope.protocol.checks.point",
@@ -82,12 +87,15 @@ _PUBLIC = {
     "Task": "creditscope.blocks",
     "audit": "creditscope.protocol.audit",
     "audit_model": "creditscope.scope.audit_model",
+    "audit_updates": "creditscope.scope.updates",
     "backward_credit": "creditscope.scope.credit",
     "check_locality": "creditscope.scope.locality",
     "compare": "creditscope.protocol.comparison",
     "draw_figure": "creditscope.figures.write",
     "explain": "creditscope.studies.explain",
     "frozen_copy": "creditscope.scope.audit_model",
+    "identify": "creditscope.scope.identify",
+    "judge": "creditscope.scope.judge",
     "load_data": "creditscope.data",
     "load_logs": "creditscope.records.load",
     "log_to": "creditscope.integrations.sink",

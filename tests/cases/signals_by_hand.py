@@ -138,29 +138,27 @@ def state_bridge(pieces, state, noise, x, y, skip=False):
 
 def credit_bridge(pieces, state, noise, x, y):
     h, n = pieces.states(x), len(x)
-    w, out = state["V.in"], state["V.out"]
-    hot = np.eye(len(state["V.label"]))[y]
-    pres = [s @ w.T + row + hot @ state["V.label"] for s, row in zip(h, state["V.level"], strict=True)]
+    w, out = state["V.in"], state["V.out"][y]
+    pres = [s @ w.T + row for s, row in zip(h, state["V.level"], strict=True)]
     credit = [(gelu_slope(pre) * out) @ w for pre in pres]
-    values = [gelu(pre) @ out for pre in pres]
+    values = [(gelu(pre) * out).sum(1) for pre in pres]
     grads = {name: np.zeros_like(t) for name, t in state.items() if name.startswith("V")}
 
     def add(level, dpre, dw, dout):
         grads["V.in"] += dw
         grads["V.level"][level] += dpre.sum(0)
-        grads["V.label"] += hot.T @ dpre
-        grads["V.out"] += dout
+        np.add.at(grads["V.out"], y, dout)
 
     for level in range(pieces.depth):
         miss = (values[level] - values[level + 1])[:, None] / n
         for at, side in ((level, miss), (level + 1, -miss)):
             dpre = side * out * gelu_slope(pres[at])
-            add(at, dpre, dpre.T @ h[at], (side * gelu(pres[at])).sum(0))
+            add(at, dpre, dpre.T @ h[at], side * gelu(pres[at]))
     off = (credit[-1] - pieces.top(h[-1], y)) / n
     z, along = pres[-1], off @ w.T
     curve = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (2 - z**2)
     dpre = along * out * curve
-    add(-1, dpre, dpre.T @ h[-1] + (gelu_slope(z) * out).T @ off, (along * gelu_slope(z)).sum(0))
+    add(-1, dpre, dpre.T @ h[-1] + (gelu_slope(z) * out).T @ off, along * gelu_slope(z))
     return credit, grads
 
 

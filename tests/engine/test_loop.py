@@ -209,7 +209,7 @@ def test_of_a_state_that_partly_learns_the_rest_has_no_movement():
     made, _ = fleets.trained([spec("credit-bridge"), spec("kp")])
     rows = made.movements(made.observe())
     by_rule = {one.rule: row.feedback for one, row in zip(made.specs, rows, strict=True)}
-    assert set(by_rule["credit-bridge"]) == {"V.in", "V.level", "V.label"}, "neither dfa's matrices nor a vector"
+    assert set(by_rule["credit-bridge"]) == {"V.in", "V.level", "V.out"}, "not dfa's matrices"
     assert all(value > 1e-4 for value in by_rule["credit-bridge"].values())
     assert set(by_rule["kp"]) == set(made.state_of(next(r for r, one in enumerate(made.specs) if one.rule == "kp")))
 
@@ -463,7 +463,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_that_cannot_be_written_beside_is_said(tmp_path, monkeypatch):
-    def full(path, data):
+    def full(path, data, resume=False):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint_module, "write_atomic", full)

@@ -16,6 +16,7 @@ from creditscope.errors import BadInput
 from creditscope.execution.context import Quiet
 from creditscope.plans.presets import PRESETS, build_specs
 from creditscope.protocol.accuracies import judged_chance, side_of
+from creditscope.protocol.audit import audit
 from creditscope.records import ProbeSpec, RunLog
 
 WORDS = "and the earth was without form, and void; and darkness was upon the face of the deep. "
@@ -122,6 +123,15 @@ def test_the_judge_clusters_by_sequence_and_takes_the_most_frequent_character_fo
     assert side.images == len(right)
     assert side.accuracy == (log.end.test_accuracy,)
     assert judged_chance(log.spec) == max(TEXT.spec.class_counts) / sum(TEXT.spec.class_counts)
+
+
+def test_learning_says_the_nats_beside_those_of_the_unigram(whole):
+    (claim,) = audit([whole[1][0]]).claims
+    (learning,) = [outcome for outcome in claim.outcomes if outcome.name == "learning"]
+    loss, chance = whole[1][0].last.test_loss, judged_chance(whole[1][0].spec)
+    assert f"from chance ({chance:.4f})" in learning.reason
+    assert f"{loss:.3f} nats per token, the unigram {TEXT.spec.unigram:.3f}" in learning.reason
+    assert "balanced" not in learning.reason
 
 
 def test_the_expensive_set_is_measured_on_text(whole):

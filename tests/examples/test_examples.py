@@ -11,7 +11,12 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROMISES = {
     "01_train_and_audit.py": [r"^Protocol standard", r"^dfa-rms: (walked back|incomplete)$", r"^bp: \w+"],
-    "02_audit_your_model.py": [r"^my-cnn", r"growth", r"movement passes", r"my-cnn@frozen"],
+    "02_audit_your_model.py": [
+        r"^my-fa \(seeds 0, 1, 2 and 3\): (trustworthy|incomplete)",
+        r"direction passes",
+        r"my-fa@readout",
+        r"^bp .*: (trustworthy|incomplete)",
+    ],
     "03_watch_a_loop.py": [
         r"^alert: epoch \d+: \w+ fires",
         r"^ended as (stopped|diverged)$",

@@ -93,8 +93,8 @@ def test_the_numbers_agree_with_a_computation_by_hand(audited):
     np.testing.assert_allclose(row.cosine.mean, wanted, atol=2e-5)
     assert max(wanted) < 0.9
     assert row.gain[-1] == pytest.approx(np.median(slopes[-1] / np.linalg.norm(error.numpy(), axis=1)), rel=1e-4)
-    few = [t[:128] for t in states]
-    ours, true = (block_gradients(few, [c[:128] for c in part], error[:128]) for part in (signals, gradients))
+    few = [t[:64] for t in states]
+    ours, true = (block_gradients(few, [c[:64] for c in part], error[:64]) for part in (signals, gradients))
     by_block = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(ours, true, strict=True)]
     np.testing.assert_allclose(probe.gradient_cosine, by_block, atol=2e-5)
     name = "module.conv3.weight"
@@ -143,7 +143,7 @@ def test_the_null_is_that_of_other_feedback(audited):
 def test_the_audit_reads_as_a_whole(audited):
     _, _, _, audit = audited
     outcomes = {o.name: str(o.ruling) for o in audit.claims[0].outcomes}
-    assert set(outcomes.values()) <= {"passes", "fires", "undecided", "not measured"}
+    assert set(outcomes.values()) <= {"passes", "fires", "undecided", "not measured", "not applicable"}
     assert {name: outcomes[name] for name in ("scale", "reference", "fidelity", "movement")} == dict.fromkeys(
         ("scale", "reference", "fidelity", "movement"), "passes"
     )

@@ -134,3 +134,13 @@ def test_blocks_that_do_not_train_have_no_test():
 def test_without_a_shuffle_nothing_is_measured():
     with pytest.raises(NotMeasured, match="at least one shuffle of labels, got redraws = 0"):
         GradientNull(0).measure(snapshot_of("pepita"))
+
+
+def test_of_shuffles_the_last_probe_has_all_and_others_what_is_affordable(monkeypatch):
+    snapshot = snapshot_of("pepita")
+    monkeypatch.setattr(gradient_null, "_WORK_CPU", 1)
+
+    def drawn(redraws, keep):
+        return GradientNull(redraws, keep).measure(snapshot).values["gradient_null"].redraws
+
+    assert (drawn(999, True), drawn(999, False), drawn(5, False)) == (199, 19, 5)

@@ -79,7 +79,7 @@ def test_an_update_that_any_labels_give_is_no_evidence():
 @pytest.mark.parametrize("together", [0.0, 0.95])
 def test_shuffles_say_nothing_of_how_seeds_differ(true, sd, together):
     """Narrow, independent shuffles beside blocks that vary widely, and together: by chance few fire and few pass."""
-    rng, seeds, blocks, runs = np.random.default_rng(0), 3, 3, 2000
+    rng, seeds, blocks, runs = np.random.default_rng(0), 3, 3, 1000
     nulls = tuple(NullDraws.of(rng.normal(0, 0.01, (199, blocks))) for _ in range(seeds))
     fired, passed, taken_for_redraws = 0, 0, 0
     for _ in range(runs):
@@ -90,9 +90,9 @@ def test_shuffles_say_nothing_of_how_seeds_differ(true, sd, together):
         passed += bool((found.low > 0.05).all())
         taken_for_redraws += wrong.gamma_high < 0.05
     if true == 0.05:
-        assert fired / runs < 0.035  # 2.5 %, and three standard errors
-        assert passed / runs < 0.035
-        assert taken_for_redraws / runs > 0.1, "as fresh feedback they would fire four times too often"
+        assert fired / runs < 0.04  # 2.5 %, and three standard errors
+        assert passed / runs < 0.04
+        assert taken_for_redraws / runs > 0.09, "as fresh feedback they would fire four times too often"
     else:
         assert fired / runs < 0.025
 

@@ -14,7 +14,7 @@ from cases.sweeps import environment
 from creditscope.errors import BadFile
 from creditscope.records import HeaderRow, RunLog
 from creditscope.records.load import load_logs
-from creditscope.records.log import MAX_KEYS, MAX_LINE_VALUES, MAX_VALUES
+from creditscope.records.log import MAX_LINE_VALUES, MAX_ROWS, MAX_VALUES
 
 CEILING = 512 * 2**20
 """Resident memory above the imports, as docs/threats.md states it."""
@@ -116,7 +116,7 @@ def largest(tmp_path_factory):
     """Logs at the very edge of what is read, more than fit together."""
     folder = tmp_path_factory.mktemp("largest")
     for number in range(6):
-        rows = many_rows(20, MAX_VALUES // 20 - 10) if number % 2 else many_probes(MAX_KEYS // 2 - 200)
+        rows = many_rows(20, MAX_VALUES // 20 - 10) if number % 2 else many_probes(MAX_ROWS - 10)
         write_gz(folder / f"{number}.jsonl.gz", header(seed=number), rows)
     return folder
 

@@ -118,7 +118,7 @@ def test_in_company_and_resumed_they_are_what_they_are_alone(tmp_path):
     half, _ = fleets.trained(runs, epochs=2)
     FleetState(half, 2).save(tmp_path)
     resumed = fleets.fleet(runs)
-    assert restore(resumed, tmp_path) == 2
+    assert restore(resumed, tmp_path).epoch == 2
     for epoch in range(3, fleets.EPOCHS + 1):
         resumed.train_epoch(epoch)
     assert resumed.optimiser.steps.tolist() == whole.optimiser.steps.tolist()

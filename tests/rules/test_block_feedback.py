@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from cases import fleets
+from cases.fleets import spec
 from cases.models import CONV_BLOCKS, batch_of, conv_net, params_of, resmlp, seeded_generator, task_of, vit
 
 from creditscope.blocks import observe
@@ -44,3 +46,9 @@ def test_states_of_several_shapes_are_refused():
         "fa-block wants vectors or tokens of one shape at every state, got ((3, 4, 4), (3, 4, 4), (2, 2, 2), (5,)); "
         "use fa or dfa for this model"
     )
+
+
+def test_divided_by_its_size_its_last_state_is_still_exact_sample_by_sample():
+    """The engine checks the claim before it trains: each sample's direction counts, not that of their sum."""
+    made, _ = fleets.trained([spec("fa-block-rms")], epochs=1)
+    assert made.groups[0].exact == (False, False, False, True)

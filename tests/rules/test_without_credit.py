@@ -1,10 +1,13 @@
 """The whole path of rules that deliver no credit: trained, probed, audited, drawn and reported."""
 
 import pytest
+import torch
 from cases import fleets
 from cases.fleets import spec
 
 import creditscope as cs
+from creditscope.engine import fleet as fleet_module
+from creditscope.engine.traced import Traced
 from creditscope.figures import write_figure
 from creditscope.records import ProbeSpec, RunLog
 from creditscope.records.load import load_logs
@@ -81,4 +84,17 @@ def test_the_report_is_written(logs, tmp_path, ending):
     text = target.read_text(encoding="utf-8")
     for method in CLAIMS:
         assert method in text
-    assert "Traceback" not in text
+    assert "locality shown" in text
+    assert "locality not shown, so it is judged by its updates" in text
+
+
+def test_traced_they_train_as_they_do_called(monkeypatch, caplog):
+    methods = ("fg", "ff", "local+anchor2")
+    runs = [spec(method, epochs=2) for method in methods]
+    called, _ = fleets.trained(runs, epochs=2)
+    monkeypatch.setattr(fleet_module, "WORTH_TRACING", 0)
+    traced, _ = fleets.trained(runs, epochs=2)
+    assert all(isinstance(credit, Traced) for credit in traced._credit.values())
+    assert "tracing failed" not in caplog.text
+    for name, p in called.params.items():
+        torch.testing.assert_close(traced.params[name], p, rtol=1e-9, atol=1e-12)

@@ -88,6 +88,24 @@ def test_a_language_model_with_samples_in_the_middle(credit):
         np.testing.assert_allclose(log.epochs[0].cosine.mean, 1, atol=1e-6)
 
 
+def test_text_whose_every_token_has_a_target_is_judged_by_token_accuracy():
+    torch.manual_seed(0)
+    x, y = text()
+    y[:, 0] = x[:, 0]
+    model = Text()
+    audit = cs.audit_model(model, loader=(x, y), forward=lambda model, batch: model(*batch), batch_axis=1, **FAST)
+    log = audit.logs[0]
+    assert log.spec.data.tokens == TOKENS
+    assert log.spec.classes == SYMBOLS
+    assert log.spec.data.class_counts == tuple(np.bincount(y.flatten(), minlength=SYMBOLS).tolist())
+    with torch.no_grad():
+        right = (model(x, y)[0].argmax(-1) == y).sum(1)
+    assert bytes.fromhex(log.end.right) == right.numpy().astype(">u2").tobytes()
+    learning = next(o for o in audit.claims[0].outcomes if o.name == "learning")
+    chance = np.bincount(y.flatten()).max() / y.numel()
+    assert learning.evidence.value == pytest.approx(100 * (float(right.sum()) / y.numel() - chance), abs=1e-6)
+
+
 def test_samples_on_another_axis_are_named():
     torch.manual_seed(0)
     with pytest.raises(

@@ -198,3 +198,16 @@ def test_a_loader_and_a_backward_that_fail_are_told_in_one_line():
         cs.audit_model(Net(), loader=loader())
     with pytest.raises(BadInput, match=r"backward=... failed \(ZeroDivisionError: division by zero\)"):
         cs.audit_model(Net(), loader=samples(), backward=lambda m, x, y: 1 / 0)
+
+
+def test_draws_leave_the_generator_that_another_thread_may_use():
+    model = Net()
+    before = torch.get_rng_state()
+    with restoring(model):
+        first = [torch.randn(3), torch.rand(2), torch.randint(9, (4,)), torch.randperm(5), torch.empty(3).normal_()]
+        dropped = nn.functional.dropout(torch.ones(64), 0.5)
+        assert torch.equal(torch.get_rng_state(), before)
+    with restoring(model):
+        again = [torch.randn(3), torch.rand(2), torch.randint(9, (4,)), torch.randperm(5), torch.empty(3).normal_()]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert 0 < int((dropped == 0).sum()) < 64

@@ -40,7 +40,8 @@ def made(tmp_path_factory):
 def test_the_plan_and_its_time_come_first(made):
     lines = made[1].splitlines()
     assert re.fullmatch(r"resmlp +synthetic +8 +24 of 1 epochs +24 of 2 epochs +–", lines[2].strip())
-    assert re.fullmatch(r"about \d+\.\d minutes of training steps on this device, measuring apart", lines[3])
+    assert lines[3] == "48 runs in all"
+    assert re.fullmatch(r"about \d+\.\d minutes of training steps on this device, measuring apart", lines[4])
     assert "verdict" in made[1]
 
 

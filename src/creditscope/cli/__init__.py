@@ -13,6 +13,7 @@ from creditscope.cli.audit import audit
 from creditscope.cli.compare import compare
 from creditscope.cli.explain import explain
 from creditscope.cli.figure import figure
+from creditscope.cli.identify import identify
 from creditscope.cli.lint import lint
 from creditscope.cli.ls import ls
 from creditscope.cli.probe import probe
@@ -56,7 +57,7 @@ def about(
     """What stands before the verb."""
 
 
-for verb in (reproduce, train, sweep, audit, figure, report, compare, explain, ls, show, rules, probe, lint):
+for verb in (reproduce, train, sweep, audit, figure, report, compare, explain, identify, ls, show, rules, probe, lint):
     app.command()(verb)
 
 

@@ -100,6 +100,7 @@ def _zoo(
     for each in planned:
         for rule, why in each.left_out.items():
             say(f"left out of {each.part.name}: {rule}: {why}", err=True)
+    say(f"{sum(each.count for each in planned)} runs in all")
     if not resume:  # whoever goes on knows how long it takes
         seconds = sum(training_seconds(each, device) for each in planned)
         say(f"about {seconds / 60:.1f} minutes of training steps on this device, measuring apart")

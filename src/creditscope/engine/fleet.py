@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from creditscope.blocks import Batch, Blocks, CreditRule, Moment, RuleState, Snapshot, Step, Task
 from creditscope.data.batches import in_dtype, normalise
 from creditscope.data.dataset import Dataset
-from creditscope.data.order import epoch_order
 from creditscope.engine.answers import in_own_ways
 from creditscope.engine.claims import check_claims, explained
 from creditscope.engine.cuda_streams import Lanes, Streams
@@ -26,9 +25,10 @@ from creditscope.engine.draws import Draws
 from creditscope.engine.graph import Recorded, records
 from creditscope.engine.groups import Group, build_groups, build_segments, fleet_order, one_answer
 from creditscope.engine.movement import FleetMovement
-from creditscope.engine.noise import FleetNoise, one_draw
+from creditscope.engine.noise import FleetNoise
 from creditscope.engine.optim import OPTIMISERS, Stack
 from creditscope.engine.scores import scores_of
+from creditscope.engine.snapshot import take_snapshot
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
 from creditscope.engine.state import FleetObservation, Scores, State
 from creditscope.engine.step import (
@@ -48,7 +48,6 @@ from creditscope.errors import BadInput
 from creditscope.probes.epoch_cosines import in_float64, samples_of
 from creditscope.probes.per_epoch import EpochNumbers, Summary, epoch_numbers, joined, summarise
 from creditscope.probes.precision import full_precision
-from creditscope.probes.seeds import probe_generator
 from creditscope.records import RunSpec
 from creditscope.records.rows import Movement
 from creditscope.rules.anchor import unanchored
@@ -158,6 +157,7 @@ class Fleet:
         Args:
             steps: How many.
         """
+        self._steps = steps
         moments = [self.moment(step) for step in range(steps)]
         counts = {group.start: group.steps_taken(moments) for group in self.groups}
         self.optimiser.set_steps(lambda segment: counts[self.group_of(segment.start).start])
@@ -361,38 +361,7 @@ class Fleet:
             epoch: Epochs done.
             state: A copy of the fleet's state at that epoch; None: as it is now.
         """
-        state = state or self.state
-        spec, group = self.specs[run], self.group_of(run)
-        at, rule = self.groups.index(group), group.rules[run - group.start]
-        assert spec.probe is not None
-        assert spec.batch is not None
-        assert spec.seed is not None
-        assert spec.view is not None
-        n = spec.probe.n or 1024
-        fit, test = 4 * n, 2 * n
-        own = epoch_order(spec.seed, 1, len(self.data.x_train), spec.batch)[0].to(self.device)
-        return Snapshot(
-            task=self.task._replace(
-                buffers={name: b[run] for name, b in state.buffers.items()},
-                phase=unanchored(rule).phase(self.moment(epoch * self.steps_per_epoch)),
-            ),
-            params={name: p[run] for name, p in state.params.items()},
-            init={name: p[run] for name, p in self.init.items()},
-            rule=rule,
-            state={name: t[run - group.start] for name, t in state.rules[at][0].items()},
-            probe=Batch(self.inputs(self.data.x_test[:n]), self.data.y_test[:n]),
-            batch=self._probe_batch(),
-            view=spec.view,
-            seed=spec.seed,
-            epoch=epoch,
-            step=epoch * self.steps_per_epoch,
-            trained=self.trained[run],
-            train=Batch(self.inputs(self.data.x_train[own]), self.draws.targets[run][own]),
-            update=self._last_update(run, epoch, state),
-            fit=Batch(self.inputs(self.data.x_train[:fit]), self.data.y_train[:fit]),
-            test=Batch(self.inputs(self.data.x_test[:test]), self.data.y_test[:test]),
-            noise=one_draw(group.noise, probe_generator(spec.seed, epoch, "noise", self.device), self.dtype),
-        )
+        return take_snapshot(self, run, epoch, state or self.state)
 
     def group_of(self, run: int) -> Group:
         """The group that holds a run."""
@@ -402,28 +371,15 @@ class Fleet:
         """One run's own state of its rule."""
         return self.group_of(run).state_of(run)
 
-    def _last_update(self, run: int, epoch: int, state: State) -> dict[str, Tensor] | None:
-        if epoch == 0:
-            return None
-        spec = self.specs[run]
-        assert spec.optimiser is not None
-        lr = spec.optimiser.lr * schedule_factor(spec.schedule or "constant", epoch, spec.epochs or epoch)
-        steps = float(state.steps[run])
-        moments = [stack for stack in (state.first, state.second) if stack]
-        return {
-            name: self.optimiser.last_update([stack[name][run] for stack in moments], steps, lr)
-            for name in self.trained[run]
-        }
-
     def _probe(self) -> list[Batch]:
         assert self.spec.probe is not None
         n = self.spec.probe.n or 1024
         x, y = self.inputs(self.data.x_test[:n]), self.data.y_test[:n]
-        size = self._probe_batch()
+        size = self.probe_batch()
         return [Batch(*pair) for pair in zip(torch.split(x, size), torch.split(y, size), strict=True)]
 
-    def _probe_batch(self) -> int:
-        """Samples are independent, so the batches are a matter of speed alone: a GPU takes them all at once."""
+    def probe_batch(self) -> int:
+        """Size of a probe batch: samples are independent, so a GPU takes them all at once."""
         assert self.spec.probe is not None
         return (self.spec.probe.n or 1024) if self.device.type == "cuda" else (self.spec.probe.batch or 128)
 

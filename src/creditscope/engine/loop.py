@@ -27,6 +27,7 @@ from creditscope.probes.precision import switched_off
 from creditscope.probes.schedule import expensive_epochs, is_expensive
 from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RuleCard, RunLog, RunSpec
 from creditscope.records.images import image_fields, sequence_fields
+from creditscope.records.log import MAX_LINE_VALUES
 from creditscope.records.provenance import OFF, now, provenance
 
 CHECKPOINT_SECONDS = 30.0
@@ -281,7 +282,9 @@ class FleetLoop:
         probe = self.fleet.specs[run].probe
         assert probe is not None
         snapshot = self.fleet.snapshot(run, state.epoch, state.state)
-        return measure_expensive(snapshot, probe.redraws, probe.directions, keep_draws=last)
+        # Three nulls of a number a state and redraw: none is kept where they would make a row that nobody reads.
+        fits = 3 * probe.redraws * ((self.fleet.spec.depth or 0) + 1) < MAX_LINE_VALUES // 2
+        return measure_expensive(snapshot, probe.redraws, probe.directions, keep_draws=last and fits)
 
     def _write(self, run: int, row: LoggedRow) -> str | None:
         self.writers[run].append(row)

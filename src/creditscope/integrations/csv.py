@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from pathlib import Path
 from typing import final
 
@@ -30,8 +31,15 @@ class CsvSink(TableSink):
             return False
         text = io.StringIO(newline="")
         csv.DictWriter(text, (*_WHO, *table.names), restval="").writerow(_quoted(table.line(epoch)))
-        with path.open("ab", buffering=0) as file:
-            file.write(text.getvalue().encode())
+        with path.open("r+b", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                rest = memoryview(text.getvalue().encode())
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(size)
+                raise
         return True
 
     def read(self, path: Path) -> dict[int, dict[str, float]]:

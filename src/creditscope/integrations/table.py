@@ -87,14 +87,16 @@ class TableSink(ABC):
         """Bring the run's file up to date: where it can grow by a line it does, else it is written anew."""
         run = header.spec.run_id
         path = self._folder / f"{run}.{self.kind}"
-        if run not in self._tables:
+        begins = run not in self._tables  # a file of an earlier call may hold lines and columns that are dropped now
+        if begins:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._tables[run] = EpochTable(header.spec, self.read(path) if row.epoch and path.exists() else {})
             self._tables[run].truncate(row)
         table = self._tables[run]
         before = table.names
         table.take(row, header.units)
-        if not (isinstance(row, EpochRow) and table.names == before and self.append(path, table, row.epoch)):
+        grows = isinstance(row, EpochRow) and table.names == before and not begins
+        if not (grows and self.append(path, table, row.epoch)):
             part = path.with_name(f".{path.name}")
             self.write(part, table)
             os.replace(part, path)

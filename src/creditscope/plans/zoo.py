@@ -18,7 +18,8 @@ _CONTROLS = (DEEP_SUPERVISION, "anchor")
 # The rules of the field that the costly models are trained with.
 QUOTED = ("bp", "fa", "dfa", "dfa-rms", "usf", "kp", "drtp", "local")
 _GPU: dict[str, Any] = {"matmul": "tf32"}
-_PROBE = ProbeSpec(n=256, epochs=(), redraws=499)
+# The expensive set once, at the end; fewer redraws than by default keep hundreds of logs small.
+_PROBE = ProbeSpec(n=256, epochs=(), redraws=299)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class GradientNull(Probe):
     """Is the parameter gradient aligned, or would any other feedback, or any other labels, do as well?
 
     Measures: gradient cosine per block against 19 to 199 redraws of the whole feedback (it decides nothing); of a rule
-        that delivers no credit, against 199 shuffles of the batch's labels, and against a random vector in closed form.
+        that delivers no credit, against 199 shuffles of the batch's labels (on large models fewer before the last
+        probe), and against a random vector in closed form.
     Healthy: p < .01 in every trained block.
     Fooled by: blocks whose gradient does not depend on the feedback; they have no null (None).
     Null: itself.
@@ -90,7 +91,9 @@ class GradientNull(Probe):
             for grads in (double.rule_grads, double.bp_grads)
         )
         found = by_state(lambda c, g: cosines(c, g)[0], own, reference)
-        draws = _shuffled_gradients(double, rule, min(self.redraws, REDRAWS[1]), blocks, reference)
+        # The last probe decides, and it is the one whose values are kept.
+        redraws = min(self.redraws, REDRAWS[1] if self.keep_draws else _affordable(double))
+        draws = _shuffled_gradients(double, rule, redraws, blocks, reference)
         # A gradient that the labels do not touch is no better than its shuffles, whatever rounding says.
         draws = torch.where((draws - found).abs() <= _ROUNDING, found, draws)
         observed = found.new_full((len(held),), math.nan)
@@ -103,6 +106,20 @@ class GradientNull(Probe):
         means = [None if sd is None else 0.0 for sd in sds]
         named = {"kind": "shuffled labels", "random_vector_mean": means, "random_vector_sd": sds}
         return test.model_copy(update=named)
+
+
+def _cost(double: Snapshot) -> int:
+    """Entries of states and parameters that a step goes through."""
+    assert double.train is not None
+    states = sum(math.prod(shape) for shape in double.task.shapes) * len(double.train.x)
+    return states + sum(p.numel() for p in double.moving.values())
+
+
+def _affordable(double: Snapshot) -> int:
+    """How many shuffles or redraws the work bounds allow."""
+    fewest, most = REDRAWS
+    work = _WORK_GPU if next(iter(double.params.values())).is_cuda else _WORK_CPU
+    return min(most, max(fewest, work // _cost(double)))
 
 
 def _shuffled_gradients(
@@ -119,8 +136,7 @@ def _shuffled_gradients(
 
     generator = probe_generator(double.seed, double.epoch, "gradient-null/labels")
     orders = torch.stack([torch.randperm(len(train.y), generator=generator) for _ in range(redraws)]).to(train.y.device)
-    cost = sum(math.prod(shape) for shape in task.shapes) * len(train.x) + sum(p.numel() for p in moving.values())
-    size = max(1, entries_at_once(train.x, _SHUFFLED_CPU, _SHUFFLED_GPU) // cost)
+    size = max(1, entries_at_once(train.x, _SHUFFLED_CPU, _SHUFFLED_GPU) // _cost(double))
     rows = []
     for chunk in torch.split(orders, size):
         drawn = vmap(assign)(train.y[chunk])

@@ -50,13 +50,13 @@ def rotations(count: int, width: int, generator: torch.Generator) -> Tensor:
     """
     entries = torch.randn((count, width, width), generator=generator, dtype=torch.float64, device=generator.device)
     q, r = torch.linalg.qr(entries)
-    return q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
+    signed: Tensor = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
+    return signed
 
 
 def _drawn(credit: Tensor, reference: Tensor, count: int, generator: torch.Generator) -> Tensor:
     products = torch.einsum("sni,snj->sij", credit, reference)
-    found: Tensor = torch.einsum("kij,sij->ks", rotations(count, credit.shape[2], generator), products)
-    return found
+    return torch.einsum("kij,sij->ks", rotations(count, credit.shape[2], generator), products)
 
 
 def _normal(credit: Tensor, reference: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -64,7 +64,8 @@ def _normal(credit: Tensor, reference: Tensor, count: int, generator: torch.Gene
     values, vectors = torch.linalg.eigh(_inner(credit, reference) / credit.shape[2])
     root = vectors * values.clamp(min=0).sqrt()
     standard = torch.randn((count, len(credit)), generator=generator, dtype=torch.float64, device=generator.device)
-    return standard @ root.T
+    drawn: Tensor = standard @ root.T
+    return drawn
 
 
 def _inner(credit: Tensor, reference: Tensor) -> Tensor:

@@ -85,8 +85,8 @@ def pool(cosines: Array, nulls: Sequence[NullDraws], redrawn: bool = True) -> Po
     Args:
         cosines: (seeds, blocks).
         nulls: Of each seed.
-        redrawn: Whether the null draws again what differs between seeds, as fresh feedback does. Shuffled labels do
-            not: how blocks vary together, and by how much, is then told by the seeds alone.
+        redrawn: Whether the null draws again what differs between seeds, as fresh feedback does. Shuffled labels and
+            rotated credit do not: how blocks vary together, and by how much, is then told by the seeds alone.
     """
     seeds, blocks = cosines.shape
     mean = cosines.mean(axis=0)

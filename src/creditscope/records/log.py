@@ -24,7 +24,8 @@ from creditscope.records.units import PER_SAMPLE, Units
 # A run of 1,000 epochs is far below each of these. Together they bound what any file can make of memory.
 MAX_LINE_BYTES = 32 * 2**20
 MAX_LINE_VALUES, MAX_VALUES = 10**6, 2 * 10**6
-MAX_LINE_LISTS, MAX_KEYS = 10**5, 5 * 10**5
+MAX_LINE_LISTS, MAX_KEYS = 10**5, 10**6
+MAX_ROWS = 2 * 10**5
 MAX_NAME = 10_000
 _ROW: TypeAdapter[Any] = TypeAdapter(Row)
 
@@ -189,8 +190,9 @@ def _numbered(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         values, keys = values + here, keys + line.count(b":")
         if here > MAX_LINE_VALUES or line.count(b"[") + line.count(b"{") > MAX_LINE_LISTS:
             raise BadFile(f"{name}: line {number} holds more numbers or lists than any row of a creditscope log")
-        if values > MAX_VALUES or keys > MAX_KEYS:
-            raise BadFile(f"{name}: holds more than a creditscope log ({MAX_VALUES} numbers or {MAX_KEYS} names)")
+        if values > MAX_VALUES or keys > MAX_KEYS or number > MAX_ROWS:
+            most = f"{MAX_VALUES} numbers, {MAX_KEYS} names, {MAX_ROWS} rows"
+            raise BadFile(f"{name}: holds more than a creditscope log ({most})")
         yield number, line
 
 

@@ -58,7 +58,7 @@ def reporting_form(cell: JudgedCell, audit: Audit) -> Table:
         ("Method", spec.method),
         ("Credit formula", card.formula or NOT_STATED),
         ("Paper", card.paper or NOT_STATED),
-        ("Family", card.family or NOT_STATED),
+        ("Family", _family(cell)),
         *([("Options", options)] if options else []),
         ("Injection point", spec.injection or NOT_STATED),
         ("Normalisation", normalisation.get(spec.credit_norm or "", NOT_STATED)),
@@ -159,6 +159,17 @@ def _extras(names: Names) -> list[Section]:
     """The checks' own tables: opponents, deep blocks, and what a check from outside adds."""
     tables = [section.extra for section in check_sections(names) if section.extra is not None and section.extra.rows]
     return [Section(table.title, table) for table in tables]
+
+
+def _family(cell: JudgedCell) -> str:
+    """As the rule says; of one with a loss in each block also whether its locality was shown."""
+    runs = cell.cell.runs
+    said = runs[0].header.card.family
+    if said != "objective":
+        return said or NOT_STATED
+    if all(run.header.locality for run in runs):
+        return f"{said}; locality shown"
+    return f"{said}; locality not shown, so it is judged by its updates"
 
 
 def _aggregation(cell: JudgedCell) -> str:

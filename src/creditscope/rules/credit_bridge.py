@@ -22,8 +22,9 @@ class CreditBridge(AuxiliaryRule):
     """c_l = ∂V(h_l, l, y)/∂h_l, V a net with one hidden layer of the states' width; dfa in the first fifth.
 
     V learns by ½Σ_l (V(h_l, l) − V(h_{l+1}, l + 1))² and ½‖∂V/∂h_L − g_L‖², and both values of a residual move: with
-    the later one held fixed, as a target, one net for all states runs away from itself. l and y enter the hidden
-    layer as biases. V learns from the first step on; dfa has fixed matrices of its own.
+    the later one held fixed, as a target, one net for all states runs away from itself. Each l has hidden biases of
+    its own, and each y an output of its own: a bias for y would not reach ∂V/∂h where the states are large. V learns
+    from the first step on; dfa has fixed matrices of its own.
     """
 
     name = "credit-bridge"
@@ -63,8 +64,7 @@ class CreditBridge(AuxiliaryRule):
         shapes = {
             "V.in": (width, width),
             "V.level": (task.blocks.depth + 1, width),
-            "V.label": (task.outputs, width),
-            "V.out": (width,),
+            "V.out": (task.outputs, width),
         }
         return {name: FeedbackInit(shape, sd, "uniform") for name, shape in shapes.items()}
 
@@ -80,22 +80,22 @@ class CreditBridge(AuxiliaryRule):
             h: All states, shape (samples, L + 1, width).
             y: Labels.
         """
-        labels = state["V.label"]
-        own = (y.unsqueeze(-1) == torch.arange(len(labels), device=y.device)).to(h.dtype) @ labels
-        return hidden(h @ state["V.in"].T + state["V.level"] + own.unsqueeze(1)) @ state["V.out"]
+        outputs = state["V.out"]
+        own = (y.unsqueeze(-1) == torch.arange(len(outputs), device=y.device)).to(h.dtype) @ outputs
+        return (hidden(h @ state["V.in"].T + state["V.level"]) * own.unsqueeze(1)).sum(2)
 
     def credit(self, task: Task, params: Params, state: RuleState, seen: Seen) -> tuple[Tensor, ...]:
         """dfa's signals at first, then V's gradients."""
         if seen.phase == _START:
             return _DFA.signals(task, params, state, seen.error, seen.states[-1], seen.batch)
         h = torch.stack(seen.states, 1)
-        return input_gradient(lambda h: self.values(state, h, seen.batch.y), h).unbind(1)
+        return input_gradient(lambda h: self.values(state, h, seen.batch.y), h, task.blocks).unbind(1)
 
     def lesson(self, task: Task, params: Params, state: RuleState, seen: Seen) -> Tensor:
         """Bridge residual and terminal gradient matching."""
         y, h = seen.batch.y, torch.stack(seen.states, 1)
         values = self.values(state, h, y)
         residual = (values[:, :-1] - values[:, 1:]).square().sum(1)
-        last = input_gradient(lambda h: self.values(state, h, y)[:, -1], h)[:, -1]
+        last = input_gradient(lambda h: self.values(state, h, y)[:, -1], h, task.blocks)[:, -1]
         wanted = task.top_gradient(params, seen.states[-1], seen.batch)
         return (residual + (last - wanted).square().sum(1)).mean() / 2

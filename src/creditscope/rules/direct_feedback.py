@@ -29,13 +29,13 @@ class DirectFeedback(DirectRule):
 
     name = "dfa"
     paper = "Nøkland 2016"
-    injection = "e·B_l at the output of block l; e·B_0 at the embedding; every token alike"
+    injection = "e·B_l at the output of block l; e·B_0 at the embedding; one for all tokens, or one each"
     identity = Identity(
         needs=("the error at the output", "a fixed random matrix per block"),
         spares=("the weights on the way back", "a backward pass through more than one block"),
         proofs=(
             Proof("the embedding's credit is that of block 0", "test_the_embedding_gets_the_credit_of_block_0"),
-            Proof("every token gets one credit", "test_every_token_receives_the_same_credit"),
+            Proof("tokens that share one output get one credit", "test_every_token_receives_the_same_credit"),
         ),
         reported=(
             Reported("LeNet, Fashion-MNIST", "12.81 % error", "BioTorch"),

@@ -22,7 +22,7 @@ class DirectKolenPollack(DirectRule):
     name = "dkp"
     formula = "c_{l+1} = e·B_l, c_0 = e·B_0; B_l gets the gradient eᵀ·h_{l+1}"
     paper = "Webster, Choi & Ahn 2021"
-    injection = "e·B_l at the output of block l, e·B_0 at the embedding, B learned; every token alike"
+    injection = "e·B_l at the output of block l, e·B_0 at the embedding, B learned; one for all tokens, or one each"
     identity = Identity(
         needs=("the error at the output", "a learned matrix per block"),
         spares=("the weights on the way back", "a backward pass through more than one block"),

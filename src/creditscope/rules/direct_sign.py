@@ -19,7 +19,7 @@ class DirectSign(DirectRule):
     name = "sdfa"
     formula = "c_{l+1} = sign(e)·B_l, c_0 = sign(e)·B_0 with fixed random B_l"
     paper = "Frenkel, Lefebvre & Bol 2021"
-    injection = "sign(e)·B_l at the output of block l; sign(e)·B_0 at the embedding; every token alike"
+    injection = "sign(e)·B_l at the output of block l; sign(e)·B_0 at the embedding; one for all tokens, or one each"
     identity = Identity(
         needs=("the sign of the error at the output", "a fixed random matrix per block"),
         spares=("the size of the error", "the weights on the way back", "a backward pass through more than one block"),

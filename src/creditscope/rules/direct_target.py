@@ -20,7 +20,7 @@ class DirectTarget(DirectRule):
     name = "drtp"
     formula = "c_{l+1} = −t·B_l, c_0 = −t·B_0 with fixed random B_l, t the one-hot label"
     paper = "Frenkel, Lefebvre & Bol 2021"
-    injection = "−t·B_l at the output of block l; −t·B_0 at the embedding; every token alike"
+    injection = "−t·B_l at the output of block l; −t·B_0 at the embedding; one for all tokens, or one each"
     identity = Identity(
         needs=("the label", "a fixed random matrix per block"),
         spares=(

@@ -95,7 +95,7 @@ class LocalLoss(BlockStep, FeedbackRule):
             logits = task.tail(params, task.blocks.depth, h, seen.batch.x)
             return self._mixed(task.loss(logits, seen.batch.y).mean(), h, task, seen.batch)
 
-        return Assigned((*signals, input_gradient(top_loss, seen.states[-1]) * n), grads)
+        return Assigned((*signals, input_gradient(top_loss, seen.states[-1], task.blocks) * n), grads)
 
     def _mixed(self, loss: Tensor, h: Tensor, task: Task, batch: Batch) -> Tensor:
         """The loss of a block, with the similarity's share where it has one."""

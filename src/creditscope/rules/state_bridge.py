@@ -82,7 +82,7 @@ class StateBridge(AuxiliaryRule):
             logits = task.tail(params, levels - 1, self.guesses(state, h).flatten(0, 1), x)
             return task.loss(logits, y.repeat_interleave(levels))
 
-        return input_gradient(loss, h).unbind(1)
+        return input_gradient(loss, h, task.blocks).unbind(1)
 
     def lesson(self, task: Task, params: Params, state: RuleState, seen: Seen) -> Tensor:
         """Regression."""

@@ -14,6 +14,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _SEED = 0
+# Arguments that say how much an operation drops, or whether it drops at all.
+_GENERATOR = ("generator", "Optional[Generator]")
+_RATES = ("dropout_p", "dropout", "train")
 _guard: ContextVar["Guard | None"] = ContextVar("guard", default=None)
 
 
@@ -34,15 +37,15 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        written, draws, takes = _of(func)
+        written, seeded = _of(func)
         for at, name in written:
             self._keep(args[at] if at < len(args) else kwargs.get(name))
-        if not draws:
+        if seeded is None or _is_off(func, args, kwargs):
             return func(*args, **kwargs)
         device = torch.device(kwargs.get("device") or next((a.device for a in args if isinstance(a, Tensor)), "cpu"))
         generator = self._generator(device)
-        if takes:
-            return func(*args, **{**kwargs, "generator": kwargs.get("generator") or generator})
+        if any(a.name == "generator" for a in seeded._schema.arguments):
+            return seeded(*args, **{**kwargs, "generator": kwargs.get("generator") or generator})
         return _drawn(func, args, kwargs, generator)
 
     @contextmanager
@@ -107,13 +110,28 @@ class RandomStates:
 
 
 @cache
-def _of(func: Any) -> tuple[tuple[tuple[int, str], ...], bool, bool]:
-    """Which arguments an operation writes into, whether it draws, and whether it can be told from which generator."""
+def _of(func: Any) -> tuple[tuple[tuple[int, str], ...], Any]:
+    """Which arguments an operation writes into; where it draws, the form of it that is told from which generator."""
     arguments = func._schema.arguments
     written = tuple(
         (at, a.name) for at, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
     )
-    return written, torch.Tag.nondeterministic_seeded in func.tags, any(a.name == "generator" for a in arguments)
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return written, None
+    forms = [func, *(getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())]
+    wanted = {(a.name, str(a.type)) for a in arguments if a.name != "generator"}
+    return written, next((form for form in forms if _asks(form) == wanted | {_GENERATOR}), func)
+
+
+def _asks(func: Any) -> set[tuple[str, str]]:
+    return {(a.name, str(a.type)) for a in func._schema.arguments}
+
+
+def _is_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operation with a dropout in it drops nothing."""
+    names = [a.name for a in func._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return any(name in names and not given.get(name) for name in _RATES)
 
 
 def _drawn(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator) -> Any:

@@ -19,7 +19,7 @@ from creditscope.probes.per_epoch import EpochNumbers, epoch_fields, joined, sam
 from creditscope.probes.probe import float64_copy
 from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records import EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunSpec
-from creditscope.records.images import image_fields
+from creditscope.records.images import image_fields, sequence_fields
 from creditscope.records.provenance import OFF, now, provenance
 from creditscope.scope.bounds import SOME, Plan, first
 from creditscope.scope.credit import BackwardCredit
@@ -91,7 +91,7 @@ def header_of(subject: Subject, name: str, redraws: int, directions: int, recipe
         width=shapes[0][-1] if len(set(shapes)) == 1 and shapes[0] else None,
         depth=depth,
         view="flat" if subject.view == "flat" else "all",
-        classes=subject.task.outputs if subject.data.labelled and subject.task.outputs > 1 else None,
+        classes=subject.task.outputs if subject.data.classified and subject.task.outputs > 1 else None,
         train_last=subject.train_last,
         seed=subject.seed,
         dtype=dtype if dtype in ("float32", "float64", "bfloat16", "float16") else None,  # type: ignore[arg-type]
@@ -225,8 +225,10 @@ def correct_fields(subject: Subject, correct: Tensor | None) -> dict[str, Any]:
         subject: The model.
         correct: Per-sample correctness; None where the targets are no labels.
     """
-    if correct is None or correct.ndim > 1:
+    if correct is None or (correct.ndim > 1 and subject.data.spec.tokens is None):
         return {}
+    if correct.ndim > 1:
+        return sequence_fields(correct.sum(1).cpu().numpy())
     return image_fields(correct.cpu().numpy(), subject.data.test.y.cpu().numpy(), subject.data.spec.unequal)
 
 

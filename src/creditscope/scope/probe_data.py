@@ -20,6 +20,8 @@ PROBE_BATCH = 128
 # Samples of a loader that are kept for accuracy and readouts: a whole test set of common size, fewer of large samples.
 KEPT_SAMPLES = 10_000
 KEPT_BYTES = 2**28
+# Classes whose sizes are written into a log.
+MOST_CLASSES = 2**16
 # Names of the only input and of the targets among the tensors of a batch: no keyword of a model can be either.
 _ONLY, _TARGETS = "", "targets of the batch"
 # What Hugging Face calls the targets in a dict.
@@ -44,6 +46,11 @@ class ProbeData(NamedTuple):
     table: Table | None = None
 
     @property
+    def classified(self) -> bool:
+        """Whether every target is a class, also of single tokens."""
+        return self.labelled or self.spec.tokens is not None
+
+    @property
     def labelled(self) -> bool:
         """Whether the targets are class labels."""
         return is_labels(self.test.y)
@@ -52,6 +59,18 @@ class ProbeData(NamedTuple):
 def is_labels(y: Tensor) -> bool:
     """Whether targets are class labels: one whole number a sample."""
     return y.ndim == 1 and not y.is_floating_point() and not y.is_complex()
+
+
+def _is_text(y: Tensor) -> bool:
+    """Whether every token of a sequence has a target."""
+    return y.ndim == 2 and not y.is_floating_point() and not y.is_complex() and int(y.min()) >= 0
+
+
+def _counts(y: Tensor) -> tuple[int, ...] | None:
+    """How many samples, or of text tokens, each class has; None where targets are no classes, or very many."""
+    if not (_is_text(y) or is_labels(y)) or int(y.min()) < 0 or int(y.max()) >= MOST_CLASSES:
+        return None
+    return tuple(torch.bincount(y.flatten()).tolist())
 
 
 def gather(loader: Loader, device: torch.device, dtype: torch.dtype, forward: Forward | None = None) -> ProbeData:
@@ -93,7 +112,8 @@ def gather(loader: Loader, device: torch.device, dtype: torch.dtype, forward: Fo
         hash_test=content_hash(_as_numbers(columns if table else {_ONLY: x}), y.cpu().double().numpy()),
         shape=tuple(next(iter(columns.values())).shape[1:]),
         n_test=len(y),
-        class_counts=tuple(torch.bincount(y).tolist()) if is_labels(y) and int(y.min()) >= 0 else None,
+        class_counts=_counts(y),
+        tokens=y.shape[1] if _is_text(y) else None,
     )
     return ProbeData(Batch(x[:PROBE_SAMPLES], y[:PROBE_SAMPLES]), Batch(x, y), spec, table)
 

@@ -1,6 +1,6 @@
 """Subject: a user's model, partitioned, checked and ready to be measured."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,18 +12,18 @@ from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput
 from creditscope.probes.functional.movement import movements
 from creditscope.probes.probe import by_state, numbers
-from creditscope.probes.seeds import gaussian, probe_generator
 from creditscope.records.method import TrainLast
 from creditscope.records.rows import Movement
 from creditscope.scope.bounds import Bounds, Plan, Sizes, batch_that_fits, plan, sizes_of
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
+from creditscope.scope.cuts import plain_names, segments_of, steady_logits, without_head
 from creditscope.scope.growth import ends_in_normaliser
-from creditscope.scope.inputs import Forward, OwnCall, call
+from creditscope.scope.inputs import Forward, call
 from creditscope.scope.losses import per_sample
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
 from creditscope.scope.restore import device_of, spared_gradients
 from creditscope.scope.shuffle import exact_states
-from creditscope.scope.substitution import deaf_blocks, unlike_blocks
+from creditscope.scope.substitution import verified
 from creditscope.scope.true_backward import TrueBlocks
 
 LossOf = Callable[[Any, Any], Tensor]
@@ -99,15 +99,15 @@ class Subject:
             )
         if isinstance(credit, BackwardCredit) and credit.model is not model:
             raise BadInput("backward_credit was made for another model; pass backward_credit(model) of the one audited")
-        partition = TrueBlocks.of(model, _plain_names(blocks))
+        partition = TrueBlocks.of(model, plain_names(blocks))
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         data = gather(loader, device_of(model), dtype, forward)
         partition = replace(partition, table=data.table, batch_axis=batch_axis)
-        logits = _steady_logits(partition, data.probe.x)
+        logits = steady_logits(partition, data.probe.x)
         if blocks is None:
-            partition = _without_head(partition, data.probe.x[:2])
+            partition = without_head(partition, data.probe.x[:2])
         if any(partition.own_names(at) == [] for at in range(partition.depth)):
-            partition = replace(partition, segments=_segments(partition, data.probe.x[:2]))
+            partition = replace(partition, segments=segments_of(partition, data.probe.x[:2]))
         loss = per_sample(loss_fn, logits, data.probe.y[:2])
         top = int(data.test.y.max()) if loss_fn is None and not data.test.y.is_floating_point() else 0
         if loss_fn is None and top < 0:
@@ -126,7 +126,7 @@ class Subject:
         few = Batch(data.probe.x[:at_once], data.probe.y[:at_once])
         notes: tuple[str, ...] = ()
         if isinstance(credit, BackwardCredit):
-            credit, notes = _verified(task, credit, few)
+            credit, notes = verified(task, credit, few)
         shuffles = isinstance(credit, BackwardCredit) and credit.feedback
         return cls(
             task=task,
@@ -340,126 +340,3 @@ def initial(subject: Subject, init: Mapping[str, Tensor] | None) -> dict[str, Te
             )
         found[name] = clean[name].detach().to(p)
     return found
-
-
-def _verified(task: Task, credit: BackwardCredit, batch: Batch) -> tuple[BackwardCredit, tuple[str, ...]]:
-    """The credit without what is read where no weight trains on it, and what is to be said of that."""
-    signals, written = credit.read(task, batch)
-    names = task.blocks.names
-    if all(c is None for c in signals[1:]):
-        raise BadInput(
-            "no signal arrives at the end of any block in the backward pass: the blocks learn from losses of their "
-            "own, or write .grad by hand; leave credit out, and audit the updates with cs.audit_updates"
-        )
-    odd = unlike_blocks(task, batch, signals, written)
-    carried: list[int] = []
-    if odd:
-        generator = probe_generator(0, 0, "instead", batch.y.device)
-
-        def noise(_: int, grad: Tensor) -> Tensor:
-            return (gaussian(tuple(grad.shape), generator) * grad.double().square().mean().sqrt()).to(grad)
-
-        _, told = credit.read(task, batch, noise)
-        carried = [at for at in odd if at not in deaf_blocks(task, written, told)]
-        odd = tuple(at for at in odd if at not in carried)
-    silent = [names[at] for at in range(len(names)) if signals[at + 1] is None]
-    notes = [
-        *(
-            f"credit is substituted inside block {names[at]}: its weights train on another signal than the one that "
-            "arrives at its end, which is not compared with the gradient; cut where the method puts its signal in, or "
-            "judge the updates"
-            for at in odd
-        ),
-        *(
-            [
-                f"inside block {', '.join(names[at] for at in carried)} credit goes on by another way than the "
-                "derivative: the cosine at its end says what arrives there, its gradient cosine what its weights "
-                "are told"
-            ]
-            if carried
-            else []
-        ),
-        *([f"no signal arrives at the end of block {', '.join(silent)}"] if silent else []),
-    ]
-    return replace(credit, unread=tuple(at + 1 for at in odd)), tuple(notes)
-
-
-def _without_head(partition: TrueBlocks, x: Tensor) -> TrueBlocks:
-    """Blocks that were found, without an output layer among them: what it puts out are the outputs themselves."""
-    full = {**dict(partition.model.named_parameters()), **dict(partition.model.named_buffers())}
-    with torch.no_grad():
-        seen = partition.forward(full, x)
-    if seen.states[-1].shape != seen.logits.shape or "readout" in partition.parts(x).values():
-        return partition
-    if partition.depth == 1:
-        raise BadInput("found no blocks besides the output layer; name them with blocks=['path.0', 'path.1', ...]")
-    return replace(partition, names=partition.names[:-1], modules=partition.modules[:-1])
-
-
-def _segments(partition: TrueBlocks, x: Tensor) -> dict[str, int]:
-    """Weights outside all blocks, by the block whose output is the first state that depends on them."""
-    params, buffers = dict(partition.model.named_parameters()), dict(partition.model.named_buffers())
-    outside = {name: p for name, p in params.items() if partition.block_of(name) is None}
-    found: dict[str, int] = {}
-    for level in range(partition.depth + 1):
-        left = {name: p for name, p in outside.items() if name not in found}
-        full = {**buffers, **params}
-        reached = partition.reached(lambda live: partition.forward({**full, **live}, x).states[level], left)  # noqa: B023
-        found |= dict.fromkeys(reached, level - 1)
-    return {name: block for name, block in found.items() if block >= 0}
-
-
-def _plain_names(blocks: Where) -> Where:
-    """Names without the prefix that ``torch.compile`` gives them."""
-    if isinstance(blocks, Sequence) and not isinstance(blocks, str):
-        return [b.removeprefix("_orig_mod.") if isinstance(b, str) else b for b in blocks]  # type: ignore[return-value]
-    return blocks
-
-
-def _steady_logits(partition: TrueBlocks, x: Tensor) -> Tensor:
-    """Outputs of the first two samples, once the states are seen to keep their shapes from call to call."""
-    full = {
-        **dict(partition.model.named_parameters()),
-        **{name: b.clone() for name, b in partition.model.named_buffers()},
-    }
-    try:
-        with torch.no_grad():
-            first, again = (partition.forward(full, part) for part in (x[:2], x[-2:]))
-    except BadInput as refused:
-        error = refused.__cause__
-        if error is None:
-            raise
-        said = (str(error).strip().splitlines() or [""])[0]
-        given = partition.inputs(x)
-        named = given if isinstance(given, dict) else {"x": given} if isinstance(given, Tensor) else {}
-        shapes = ", ".join(f"{name} {tuple(t.shape)} {t.dtype}" for name, t in named.items())
-        called = (
-            "forward(model, batch)"
-            if isinstance(given, OwnCall)
-            else "model(x)"
-            if given is x
-            else f"model({', '.join(f'{name}=...' for name in named)})"
-        )
-        raise BadInput(
-            f"the model failed on inputs {shapes.removeprefix('x ')}: {type(error).__name__}: {said}; "
-            f"it is called as {called}"
-        ) from None
-    for level, (one, two) in enumerate(zip(first.states, again.states, strict=True)):
-        if one.shape != two.shape:
-            where = f"block {partition.names[level - 1]} puts out" if level else "what enters the first block has"
-            raise BadInput(
-                f"wanted states of one shape in every call, but {where} {tuple(one.shape[1:])} and then "
-                f"{tuple(two.shape[1:])}; choose blocks where the shape is fixed, or pad the inputs"
-            )
-        if len(one) != 2:
-            raise BadInput(
-                f"wanted states with samples on axis {partition.batch_axis}, state {level} of 2 samples has shape "
-                f"{tuple(one.movedim(0, partition.batch_axis).shape)}; pass batch_axis=..., or choose other blocks"
-            )
-    if not isinstance(first.logits, Tensor) or first.logits.ndim < 1 or len(first.logits) != 2:
-        got = tuple(first.logits.shape) if isinstance(first.logits, Tensor) else type(first.logits).__name__
-        raise BadInput(
-            f"wanted outputs with samples on the first axis from the model, got {got} for 2 samples; "
-            "pass forward=lambda model, batch: ... that returns them so"
-        )
-    return first.logits

@@ -6,12 +6,16 @@ signal that is put in inside the block has nothing to do with what arrives at it
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from creditscope.blocks import Batch, Task
+from creditscope.errors import BadInput
 from creditscope.probes.functional.cosine import cosines
+from creditscope.probes.seeds import gaussian, probe_generator
+from creditscope.scope.credit import BackwardCredit
 
 # Rounding, also in bfloat16, leaves more of a gradient's direction.
 _AGREES = 0.99
@@ -19,6 +23,54 @@ _AGREES = 0.99
 _SMALL = 1e-4
 # Noise of the size of the credit turns a gradient that follows it by more than this share of its length.
 _NOTICES = 0.5
+
+
+def verified(task: Task, credit: BackwardCredit, batch: Batch) -> tuple[BackwardCredit, tuple[str, ...]]:
+    """The credit without what is read where no weight trains on it, and what is to be said of that.
+
+    Args:
+        task: The partitioned model.
+        credit: Whose signals.
+        batch: A few samples.
+    """
+    signals, written = credit.read(task, batch)
+    names = task.blocks.names
+    if all(c is None for c in signals[1:]):
+        raise BadInput(
+            "no signal arrives at the end of any block in the backward pass: the blocks learn from losses of their "
+            "own, or write .grad by hand; leave credit out, and audit the updates with cs.audit_updates"
+        )
+    odd = unlike_blocks(task, batch, signals, written)
+    carried: list[int] = []
+    if odd:
+        generator = probe_generator(0, 0, "instead", batch.y.device)
+
+        def noise(_: int, grad: Tensor) -> Tensor:
+            return (gaussian(tuple(grad.shape), generator) * grad.double().square().mean().sqrt()).to(grad)
+
+        _, told = credit.read(task, batch, noise)
+        carried = [at for at in odd if at not in deaf_blocks(task, written, told)]
+        odd = tuple(at for at in odd if at not in carried)
+    silent = [names[at] for at in range(len(names)) if signals[at + 1] is None]
+    notes = [
+        *(
+            f"credit is substituted inside block {names[at]}: its weights train on another signal than the one that "
+            "arrives at its end, which is not compared with the gradient; cut where the method puts its signal in, or "
+            "judge the updates"
+            for at in odd
+        ),
+        *(
+            [
+                f"inside block {', '.join(names[at] for at in carried)} credit goes on by another way than the "
+                "derivative: the cosine at its end says what arrives there, its gradient cosine what its weights "
+                "are told"
+            ]
+            if carried
+            else []
+        ),
+        *([f"no signal arrives at the end of block {', '.join(silent)}"] if silent else []),
+    ]
+    return replace(credit, unread=tuple(at + 1 for at in odd)), tuple(notes)
 
 
 def unlike_blocks(

@@ -12,18 +12,18 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from creditscope.blocks.partition import Where
-from creditscope.errors import BadInput, CannotWrite
-from creditscope.probes.expensive import expensive_probes
+from creditscope.errors import BadInput
 from creditscope.probes.guards import samples_are_independent
 from creditscope.probes.precision import switched_off
 from creditscope.probes.schedule import EXPENSIVE_EPOCHS
 from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.monitor import Alert, Monitor
 from creditscope.protocol.presets import Protocol
-from creditscope.records import EndRow, EpochRow, HeaderRow, LogWriter, ProbeRow, RunLog
+from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, RunLog
 from creditscope.scope.bounds import SOME, Bounds, Plan, Probes, first
 from creditscope.scope.credit import Backward, CreditAdapter
 from creditscope.scope.inputs import Forward
+from creditscope.scope.left_out import passed_over, said_skipped, writer_in
 from creditscope.scope.measure import (
     accuracy_fields,
     correct_fields,
@@ -170,7 +170,7 @@ class Scope:
         self._monitor = Monitor(protocol, mode="stop" if stop else "alert", on_problem=logger.warning)
         off = switched_off(device_of(subject.model).type)
         self._header = header_of(subject, name, redraws, directions, recipe, off)
-        self._writer = _writer(out, f"{self._header.spec.run_id}.jsonl") if out is not None else None
+        self._writer = writer_in(out, f"{self._header.spec.run_id}.jsonl") if out is not None else None
         self._name = self._writer.path.name if self._writer else name
         self._epochs: list[EpochRow] = []
         self._probes: list[ProbeRow] = []
@@ -237,7 +237,7 @@ class Scope:
             return
         if not self._affordable("per-epoch"):
             self.skipped.append(self._epoch)
-            self._add(self._passed_over())
+            self._add(passed_over(self._epoch, self._step, self._budget))
             return
         expensive = self._epoch in EXPENSIVE_EPOCHS and self._affordable("per-epoch", "guard", "expensive")
         self._measure(expensive, last=False)
@@ -287,7 +287,7 @@ class Scope:
             self._expensive(last=True)
 
     def _finish(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
-        status, reason = "finished", self._said_skipped()
+        status, reason = "finished", said_skipped(self.skipped, self._budget, self._shrunk)
         planned = self._header.spec.epochs or self._epoch
         if self._epoch != planned:
             status, reason = "stopped", f"{self._epoch} epochs were done where the recipe says {planned}"
@@ -311,19 +311,6 @@ class Scope:
                 **correct_fields(self._subject, self._correct),
             )
         )
-
-    def _said_skipped(self) -> str | None:
-        if not self.skipped:
-            return self._shrunk
-        epochs = ", ".join(map(str, self.skipped[:20])) + (", …" if len(self.skipped) > 20 else "")
-        return f"not measured after epochs {epochs}: the budget of {self._budget:.3g} of the time was spent" + (
-            f"; {self._shrunk}" if self._shrunk else ""
-        )
-
-    def _passed_over(self) -> ProbeRow:
-        why = f"skipped: measuring would take more than {self._budget:.3g} of the time; raise budget or every"
-        fields = ("epoch row", *(name for probe in expensive_probes() for name in probe.fields))
-        return ProbeRow(epoch=self._epoch, step=self._step, not_measured=dict.fromkeys(fields, why))
 
     def _affordable(self, *sets: str) -> bool:
         elapsed = time.monotonic() - self._began
@@ -408,15 +395,3 @@ class Scope:
                 self._on_alert(alert)
             else:
                 logger.warning("%s", alert.message)
-
-
-def _writer(out: str | Path, file: str) -> LogWriter:
-    path = Path(out)
-    path = path if path.suffix == ".jsonl" else path / file
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotWrite(
-            f"out={path.parent.name}: cannot be made ({error.strerror}); choose a folder you can write"
-        ) from None
-    return LogWriter(path)

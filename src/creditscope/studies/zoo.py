@@ -38,6 +38,11 @@ class Planned:
     left_out: dict[str, str]
 
     @property
+    def count(self) -> int:
+        """How many runs there are, those that choose a rate among them."""
+        return len(self.methods) * (len(RATES) + len(SEEDS))
+
+    @property
     def tuning(self) -> list[RunSpec]:
         """One run for each method and learning rate, on what is left of the training split."""
         spec, classes = hold_out(self.data, self.part.held_out).spec, self.data.classes

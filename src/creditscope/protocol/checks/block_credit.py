@@ -30,7 +30,7 @@ class BlockCredit:
         null_sd: Standard deviation of the null.
         redraws: K.
         why: What is unknown, in words.
-        redrawn: Whether the null draws the rule's feedback again; else it shuffles the labels.
+        redrawn: Whether the null draws the rule's feedback again; else it shuffles labels or rotates the credit.
     """
 
     block: int
@@ -126,7 +126,7 @@ def _against_null(block: int, null: NullTest, at: int, where: str) -> BlockCredi
         return BlockCredit(block, "unknown", why=f"no null at {where}")
     mean, sd = finite(_at(null.mean, at)), finite(_at(null.sd, at))
     redraws = null.redraws if draws is None else int(np.isfinite(draws).sum())
-    redrawn = null.kind != "shuffled labels"
+    redrawn = null.kind in (None, "fresh feedback")
     return BlockCredit(block, "ok", observed, p, draws, mean, sd, redraws, redrawn=redrawn)
 
 

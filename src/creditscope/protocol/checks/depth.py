@@ -164,11 +164,11 @@ class Depth(Check):
             elif same.margin.low() <= 0:
                 missing.append(f"moving the feedback is not shown to help: {_interval(same.margin)} over {same.method}")
         if cell.spec.anchors and cell.spec.rule != ANCHOR:
-            alone = anchors_alone(cell)
-            if alone is None:
+            bare = anchors_alone(cell)
+            if bare is None:
                 missing.append(f"its backprop batches may do it alone: no {ANCHOR}{cell.spec.anchors} among the logs")
-            elif alone.margin.low() <= 0:
-                missing.append(f"the rule is not shown to help: {_interval(alone.margin)} over {alone.method}")
+            elif bare.margin.low() <= 0:
+                missing.append(f"the rule is not shown to help: {_interval(bare.margin)} over {bare.method}")
         return missing
 
     def _more_than_shallow(self, cell: Cell, found: Sequence[Opponent]) -> bool:

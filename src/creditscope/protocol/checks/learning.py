@@ -1,6 +1,7 @@
 """The learning check: did the run learn anything at all?"""
 
 import math
+from statistics import fmean
 from typing import final
 
 from creditscope.protocol.accuracies import counts_of, is_unequal, judged_chance, side_of
@@ -10,6 +11,7 @@ from creditscope.protocol.checks.seeds import grade_of, images_text, k_of_n, nee
 from creditscope.protocol.evidence import Evidence, Grade, Ruling
 from creditscope.protocol.margins import Margin, margin
 from creditscope.protocol.text import listed, number, span
+from creditscope.quantities.per_epoch import TEST_LOSS
 
 PP = 100.0
 
@@ -82,4 +84,14 @@ class Learning(Check):
         }.get(ruling, f"which leaves {number(limit)} pp open")
         if found.kind == "one seed":
             says += " (one seed is not enough)"
-        return "; ".join([f"{shown}, {says}{k_of_n(found, limit / PP, ruling is Ruling.FIRES)}", *images_text(found)])
+        agree = k_of_n(found, limit / PP, ruling is Ruling.FIRES)
+        return "; ".join([f"{shown}, {says}{agree}", *_nats(cell), *images_text(found)])
+
+
+def _nats(cell: Cell) -> list[str]:
+    """Of text, the loss beside that of who knows how frequent each character is, and nothing else."""
+    data = cell.spec.data
+    losses = [value for run in cell.runs if (value := TEST_LOSS.last(run)) is not None]
+    if data is None or data.unigram is None or not losses:
+        return []
+    return [f"{fmean(losses):.3f} nats per token, the unigram {data.unigram:.3f}"]

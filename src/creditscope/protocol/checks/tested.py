@@ -77,7 +77,9 @@ def _verified(credit: BlockCredit, facts: RunFacts, probe: ProbeRow | None, row:
     block = credit.block
     if credit.standing == "exact":
         measured = [COSINE.at(row, facts.units, block + 1) if row is not None else None]
-        measured += [GRADIENT.at(probe, facts.units, block) if probe is not None and block >= 0 else None]
+        # Exact credit that is divided sample by sample keeps its direction; the mean over samples does not.
+        whole = facts.header.spec.credit_norm != "rms"
+        measured += [GRADIENT.at(probe, facts.units, block) if probe is not None and block >= 0 and whole else None]
         known = [value for value in measured if value is not None]
         if known and min(known) >= BACKPROP:
             return credit
