@@ -167,7 +167,7 @@ def test_colour_is_for_terminals_whose_user_wants_it(monkeypatch, terminal, envi
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout", written)
-    say_verdicts(audited, brief_sections(audited))
+    say_verdicts(audited, brief_sections(audited), 100)
     assert ("\x1b[" in written.getvalue()) == coloured
     assert written.getvalue().rstrip().endswith("incomplete\x1b[0m" if coloured else "0 incomplete")
 

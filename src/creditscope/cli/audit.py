@@ -75,6 +75,8 @@ def audit(
     Examples: `creditscope audit runs`; `creditscope audit runs --methods dfa-rms --where epochs=100 -v`;
     `creditscope audit runs --format json --fail-on-walkback`.
     """
+    import shutil
+
     from creditscope.cli.display import say_verdicts
     from creditscope.protocol.audit import audit as judge
     from creditscope.records.load import without_collection
@@ -88,7 +90,8 @@ def audit(
         if format_ is Format.json:
             say(_json(result))
         elif format_ is Format.table:
-            say_verdicts(result, _sections(result, verbose, timeline, decisions, sensitivity))
+            shown = _sections(result, verbose, timeline, decisions, sensitivity)
+            say_verdicts(result, shown, shutil.get_terminal_size((120, 24)).columns)
         else:
             say(_document(result, format_, timeline, decisions, sensitivity))
     say_skipped(result)

@@ -33,14 +33,15 @@ _VERDICT = re.compile(r"\b(trustworthy|walked back|incomplete)\b")
 _RULING = re.compile(r"^(  [\w-]+(?: \(advisory\))? )(passes|fires|undecided|not measured)(?=[,:])", re.MULTILINE)
 
 
-def say_verdicts(audit: "Audit", sections: Sequence[Section]) -> None:
+def say_verdicts(audit: "Audit", sections: Sequence[Section], width: int | None) -> None:
     """Print an audit for a terminal, in colour where there is one, and at last how many claims stand.
 
     Args:
         audit: The audit.
         sections: What to print of it.
+        width: Columns of the terminal; None never wraps.
     """
-    text = visible(f"{render(sections, 'table', shutil.get_terminal_size((120, 24)).columns)}\n\n{tally(audit)}")
+    text = visible(f"{render(sections, 'table', width)}\n\n{tally(audit)}")
     typer.echo(painted(text) if has_colour() else text)
 
 

@@ -34,7 +34,7 @@ def figure(
     ] = "published",
     format_: Form = TextOrJson.text,
 ) -> None:
-    """Draw one of the four figures from logs.
+    """Draw one of the figures from logs.
 
     A missing run is named on stderr and the rest is drawn.
 

@@ -19,7 +19,9 @@ def identify(
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     format: Annotated[str, typer.Option("--format", help="text, json or md.")] = "text",
 ) -> None:
-    """Find out which rule a code really is, layer by layer, from the steps that it takes; a card to paste.
+    """Find out which rule a code really is, layer by layer.
+
+    From the steps that it takes; with a card to paste.
 
     The module runs with your rights: identify only code that you would run yourself.
 

@@ -44,7 +44,7 @@ def reproduce(
         return
     if small or part or rules:
         raise BadInput(f"--small, --part and --rules are options of zoo, got {name!r}; drop them")
-    from creditscope.cli.display import fit, plan_text, say_verdicts
+    from creditscope.cli.display import fit, plan_text, say_verdicts, terminal_columns
     from creditscope.cli.progress import TrainDisplay
     from creditscope.protocol.present import sections
     from creditscope.records.table import Table
@@ -71,7 +71,7 @@ def reproduce(
         )
     for warning in made.warnings:
         say(warning, err=True)
-    say_verdicts(made.audit, sections(made.audit, timeline=False)[:1])
+    say_verdicts(made.audit, sections(made.audit, timeline=False)[:1], terminal_columns())
     say("")
     for path in made.files:
         say(f"wrote {path}")
@@ -85,7 +85,7 @@ def _zoo(
     how: tuple[bool, bool],
     which: tuple[bool, str | None, str | None],
 ) -> None:
-    from creditscope.cli.display import fit, say_verdicts
+    from creditscope.cli.display import fit, say_verdicts, terminal_columns
     from creditscope.cli.progress import TrainDisplay
     from creditscope.figures import write_figure
     from creditscope.protocol.audit import audit
@@ -110,7 +110,7 @@ def _zoo(
     with TrainDisplay() as display:
         logs = train_zoo(planned, out, device, resume, display)
     judged = audit(logs)
-    say_verdicts(judged, sections(judged, timeline=False)[:1])
+    say_verdicts(judged, sections(judged, timeline=False)[:1], terminal_columns())
     for suffix in (".pdf", ".png"):
         drawn = write_figure("survival", logs, out / f"survival{suffix}")
     for line in drawn.warnings:

@@ -20,8 +20,7 @@ from creditscope.figures.table import Panel
 LINE = 1.25 / 72
 MARGIN = 0.06
 LEFT = 0.47
-# Axes lower than this, in inches, show nothing.
-LEAST_AXES = 0.43
+LEAST_AXES = 0.43  # lower ones show nothing
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,16 @@ class Page:
         """
         self.blocks.append((height, paint))
 
+    @property
+    def height(self) -> float:
+        """Inches of all blocks and the margins."""
+        return sum(height for height, _ in self.blocks) + 2 * MARGIN
+
     def figure(self) -> Figure:
         """Draw every block."""
-        total = sum(height for height, _ in self.blocks) + 2 * MARGIN
-        figure = Figure(figsize=(self.width, total))
+        figure = Figure(figsize=(self.width, self.height))
         FigureCanvasAgg(figure)
-        top = total - MARGIN
+        top = self.height - MARGIN
         for height, paint in self.blocks:
             paint(Box(figure, MARGIN, top - height, self.width - 2 * MARGIN, height))
             top -= height
@@ -154,9 +157,8 @@ def add_body(
     slots = [slot(panel) for panel in panels if not panel.empty]
     rows = [slots[start : start + body.columns] for start in range(0, len(slots), body.columns)]
     said = [*notes, *closed(panels)]
-    free = body.total if body.total is not None else body.most
     height = body.height
-    if free is not None:
+    if (free := body.total or body.most) is not None:
         share = (free - fixed_height(page, rows, said)) / len(rows)
         height = share if body.total is not None else min(height, share)
     for row in rows:
@@ -173,8 +175,7 @@ def fixed_height(page: Page, rows: Sequence[Sequence[Slot]], notes: Sequence[str
         notes: The sentences that are to come.
     """
     small_print = _lines(_small_print(page, notes)) * SMALL * LINE + 0.06 if notes else 0.0
-    there = sum(height for height, _ in page.blocks) + 2 * MARGIN
-    return there + sum(_Row(page, row).fixed for row in rows) + small_print
+    return page.height + sum(_Row(page, row).fixed for row in rows) + small_print
 
 
 def add_row(page: Page, slots: Sequence[Slot], height: float) -> None:
@@ -196,10 +197,8 @@ def add_notes(page: Page, notes: Sequence[str]) -> None:
         page: The page.
         notes: Sentences; they run on.
     """
-    if not notes:
-        return
-    text = _small_print(page, notes)
-    page.add(_lines(text) * SMALL * LINE + 0.06, lambda box: box.text(0.0, 0.02, text, SMALL, color="#444444"))
+    if text := _small_print(page, notes):
+        page.add(_lines(text) * SMALL * LINE + 0.06, lambda box: box.text(0.0, 0.02, text, SMALL, color="#444444"))
 
 
 def _small_print(page: Page, notes: Sequence[str]) -> str:
@@ -239,10 +238,9 @@ class _Row:
         self.captions = [wrap(slot.caption, cell - 0.16, SMALL) for slot, cell in paired]
         self.title_height = max(_lines(title) for title in self.titles) * TITLE * LINE + 0.05
         self.below = max(slot.below for slot in slots)
-        written = any(self.captions)
-        self.box_height = max(_lines(text) for text in self.captions) * SMALL * LINE + 0.12 if written else 0.0
-        # All of its height but that of the axes.
-        self.fixed = self.title_height + self.below + (self.box_height + 0.06 if written else 0.0) + 0.06
+        tallest = max(_lines(text) for text in self.captions)
+        self.box_height = tallest * SMALL * LINE + 0.12 if tallest else 0.0
+        self.fixed = self.title_height + self.below + (self.box_height + 0.06 if tallest else 0.0) + 0.06
 
     def paint(self, height: float, box: Box) -> None:
         """Draw the row with axes of this height."""
