@@ -1,8 +1,8 @@
 """Write survival.md and survival.csv: which rule survives an audit, on which model, from the logs of the zoo.
 
-    python docs/make_survival.py results/zoo-h200 benchmarks/results/zoo-cost-h200.json
+    python docs/make_survival.py [benchmarks/results/zoo-cost-h200.json]
 
-The second file is what ``benchmarks/zoo_cost.py`` wrote; without it costs read "not measured".
+The file is what ``benchmarks/zoo_cost.py`` wrote; without it costs read "not measured".
 """
 
 import csv
@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from creditscope.figures import write_figure
+from creditscope.plans.zoo import ZOO
 from creditscope.protocol.audit import audit
 from creditscope.protocol.checks.depth import Depth
 from creditscope.protocol.survival import Contest, Survivor, survival
 from creditscope.records import RunLog
 from creditscope.records.load import load_logs
+from creditscope.records.method import parse_method
 from creditscope.records.table import Table
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results" / "zoo-h200"
 SCRIPT = "make_survival.py"
 MISSING = "not measured"
 EXACT = "exact"
@@ -106,7 +109,21 @@ def build(contests: Sequence[Contest], costs: Costs) -> str:
     for contest in contests:
         mine = [row for row in rows if row["task"] == contest.name]
         parts += [f"## {contest.name}", _control(contest), _table(mine).to_markdown().strip(), *_leaks(mine)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *_missing(contests)]) + "\n"
+
+
+def _missing(contests: Sequence[Contest]) -> list[str]:
+    """What of the zoo has not been trained yet."""
+    lines = []
+    for part in ZOO.values():
+        model = part.fields.get("model", "resmlp")
+        there = {row.cell.spec.rule for each in contests for row in each.survivors if row.cell.spec.model == model}
+        rest = [name for name in part.named() if parse_method(name).rule not in there]
+        if not there:
+            lines.append(f"- {part.name} on {part.data}: nothing yet")
+        elif rest:
+            lines.append(f"- {part.name} on {part.data}: {', '.join(rest)}")
+    return ["## Not trained yet", "\n".join(lines)] if lines else []
 
 
 def _control(contest: Contest) -> str:
@@ -158,6 +175,6 @@ def write(logs: Sequence[RunLog], costs: Costs, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    folder, *cost = map(Path, sys.argv[1:])
+    cost = [Path(name) for name in sys.argv[1:]]
     known = json.loads(cost[0].read_text(encoding="utf-8"))["costs"] if cost else {}
-    write(load_logs(folder).logs, known, HERE)
+    write(load_logs(RESULTS).logs, known, HERE)

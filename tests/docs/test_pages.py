@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import finding
+import make_causes
 import make_findings
 import make_gallery
 import make_misleading
@@ -31,6 +32,7 @@ from creditscope.records import RunLog
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "cifar10-h200"
 PAGES = {
+    "causes.md": make_causes,
     "reproduction.md": make_reproduction,
     "findings.md": make_findings,
     "gallery.md": make_gallery,
