@@ -11,8 +11,9 @@ from page_data import runs
 import creditscope as cs
 from creditscope.protocol.audit import JudgedCell
 from creditscope.protocol.check import Outcome
+from creditscope.records.measured import NullTest
 from creditscope.records.provenance import OFF
-from creditscope.records.rows import NullTest, ProbeRow
+from creditscope.records.rows import ProbeRow
 
 VERSIONS = ("standard@1", "standard")
 # Cosines of every deep block, on each of three seeds.

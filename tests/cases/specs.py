@@ -20,7 +20,7 @@ from creditscope.records import (
     RunSpec,
     engine_spec,
 )
-from creditscope.records.rows import Cosines, Norms
+from creditscope.records.measured import Cosines, Norms
 
 # Names as they are written, that of a former rule among them.
 RULES = ("bp", "fa", "fa-exact-head", "fa-block", "dfa")

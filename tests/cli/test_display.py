@@ -17,7 +17,7 @@ from creditscope.execution.plan import Plan
 from creditscope.protocol.audit import audit
 from creditscope.protocol.brief import brief_sections
 from creditscope.records import EndRow, EpochRow, LogWriter, ProbeSpec, RunLog
-from creditscope.records.rows import Gamma, Norms
+from creditscope.records.measured import Gamma, Norms
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from creditscope.figures import draw_figure
 from creditscope.protocol.audit import audit
 from creditscope.protocol.survival import survival
 from creditscope.records.load import load_logs
-from creditscope.records.rows import Gamma
+from creditscope.records.measured import Gamma
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,7 +16,7 @@ from creditscope.records import (
     RunSpec,
     engine_spec,
 )
-from creditscope.records.rows import Cosines, Gamma, Norms, NullTest, Rho
+from creditscope.records.measured import Cosines, Gamma, Norms, NullTest, Rho
 
 DEPTH = 4
 SEEDS = (42, 123, 456)

@@ -6,7 +6,7 @@ from figures.cases import run, runs
 
 from creditscope.figures.deep import deep_cosine, deep_null, deep_rho, last_probed, last_usable
 from creditscope.records import RunLog
-from creditscope.records.rows import Cosines
+from creditscope.records.measured import Cosines
 
 
 def without_draws(log: RunLog) -> RunLog:

@@ -11,7 +11,7 @@ from creditscope.figures.hero import MOST_SERIES
 from creditscope.figures.table import EXACT
 from creditscope.figures.text import sci
 from creditscope.records import DataSpec, RunLog
-from creditscope.records.rows import Cosines, Gamma
+from creditscope.records.measured import Cosines, Gamma
 
 HEALTHY_DFA = Shape(300.0, 0.04, 0.5, (0.4, 0.4, 0.3, 0.35, 0.3), (0.4, 0.3, 0.35, 0.3, 0.3), 0.4)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from creditscope.integrations import config, scalars
 from creditscope.records import EndRow, EpochRow, ProbeRow
-from creditscope.records.rows import Cosines, Movement, Norms
+from creditscope.records.measured import Cosines, Movement, Norms
 
 EPOCH = {
     "train_loss", "test_loss", "test_accuracy", "balanced_accuracy", "lr", "error",

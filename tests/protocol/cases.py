@@ -16,7 +16,7 @@ from creditscope.records import (
     RunLog,
     engine_spec,
 )
-from creditscope.records.rows import Cosines, Drift, Fidelity, Gamma, Movement, Norms, NullTest
+from creditscope.records.measured import Cosines, Drift, Fidelity, Gamma, Movement, Norms, NullTest
 
 L = 4
 SEEDS = (42, 123, 456)

@@ -14,7 +14,7 @@ from creditscope.errors import BadInput, CreditscopeError
 from creditscope.protocol import audit
 from creditscope.records import EpochRow, LogWriter
 from creditscope.records.load import load_logs
-from creditscope.records.rows import Cosines, Fidelity, Movement, Norms, NullTest
+from creditscope.records.measured import Cosines, Fidelity, Movement, Norms, NullTest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "published"
 CHECK_KEYS = {

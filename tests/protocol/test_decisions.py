@@ -8,7 +8,7 @@ from protocol import cases
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.decisions import balanced_accuracy, chance, decide
 from creditscope.records import DataSpec
-from creditscope.records.rows import Gamma
+from creditscope.records.measured import Gamma
 
 
 def cell(log):

@@ -4,7 +4,7 @@ from protocol import cases
 
 from creditscope.protocol.facts import Assumptions, RunFacts, diverged_at, finite, initial_stream
 from creditscope.records import EpochRow
-from creditscope.records.rows import Norms
+from creditscope.records.measured import Norms
 
 
 def facts(source=None, assume=None, **fields):

@@ -11,8 +11,8 @@ from protocol.test_families import without_credit
 from creditscope.protocol import audit
 from creditscope.records import OptimiserSpec, ProbeSpec, Tuning
 from creditscope.records.images import pack_bits
+from creditscope.records.measured import Fidelity, Norms
 from creditscope.records.provenance import OFF
-from creditscope.records.rows import Fidelity, Norms
 from creditscope.records.rule_card import RuleCard
 
 FIVE = (1, 2, 3, 4, 5)

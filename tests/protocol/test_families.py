@@ -12,7 +12,7 @@ from creditscope.protocol.facts import RunFacts
 from creditscope.protocol.pooling import NullDraws, pool
 from creditscope.records import RuleCard
 from creditscope.records.images import pack_bits
-from creditscope.records.rows import Ladder
+from creditscope.records.measured import Ladder
 
 N = 2048
 

@@ -10,7 +10,8 @@ from creditscope.protocol.audit import audit
 from creditscope.protocol.margins import Side
 from creditscope.protocol.opponents import opponents as opponents_of
 from creditscope.protocol.survival import gain_of, survival, tiers
-from creditscope.records.rows import Gamma, HeaderRow
+from creditscope.records.measured import Gamma
+from creditscope.records.rows import HeaderRow
 
 
 def side(*accuracy, seeds=(1, 2, 3)):

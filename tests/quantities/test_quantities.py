@@ -21,7 +21,7 @@ from creditscope.quantities.per_epoch import (
     largest,
 )
 from creditscope.records import EpochRow, ProbeRow, ProbeSpec, RunLog
-from creditscope.records.rows import Movement, Norms
+from creditscope.records.measured import Movement, Norms
 from creditscope.records.units import Units
 
 # What a row says about itself rather than measures, and what belongs to another field.

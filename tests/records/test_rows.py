@@ -11,7 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow
 from creditscope.records.log import _encode
-from creditscope.records.rows import Cosines, Fidelity, Norms, Nudge, Row, strip_nonfinite
+from creditscope.records.measured import Cosines, Fidelity, Norms, Nudge
+from creditscope.records.rows import Row, strip_nonfinite
 
 KINDS = (HeaderRow, EpochRow, ProbeRow, EndRow)
 ROWS = TypeAdapter(Row)

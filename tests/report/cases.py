@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from protocol import cases
 
 from creditscope.records import LogWriter
-from creditscope.records.rows import Cosines, Norms, Nudge, Rho
+from creditscope.records.measured import Cosines, Norms, Nudge, Rho
 
 
 class Page(HTMLParser):

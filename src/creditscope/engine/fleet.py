@@ -8,7 +8,6 @@ from each run's own seed. Alone and in company its parameters agree over 20 step
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ from creditscope.engine.optim import OPTIMISERS, Stack
 from creditscope.engine.scores import scores_of
 from creditscope.engine.snapshot import take_snapshot
 from creditscope.engine.start import Factory, refuse_other_depth, seeded_model, stack_models
-from creditscope.engine.state import FleetObservation, Scores, State
+from creditscope.engine.state import FleetObservation, Scores, State, map_tensors
 from creditscope.engine.step import (
     Sent,
     cross_entropy,
@@ -49,7 +48,7 @@ from creditscope.probes.epoch_cosines import in_float64, samples_of
 from creditscope.probes.per_epoch import EpochNumbers, Summary, epoch_numbers, joined, summarise
 from creditscope.probes.precision import full_precision
 from creditscope.records import RunSpec
-from creditscope.records.rows import Movement
+from creditscope.records.measured import Movement
 from creditscope.rules.anchor import unanchored
 from creditscope.rules.build import Given
 
@@ -311,8 +310,8 @@ class Fleet:
         Args:
             observation: From ``observe``.
         """
-        summary = _map(Tensor.cpu, observation.summary)
-        return [_map(itemgetter(run), summary) for run in range(len(self.specs))]
+        summary = map_tensors(Tensor.cpu, observation.summary)
+        return [map_tensors(itemgetter(run), summary) for run in range(len(self.specs))]
 
     def movements(self, observation: FleetObservation) -> list[Movement]:
         """How far each weight matrix of the blocks, and learned feedback, moved from its start, run by run.
@@ -389,13 +388,6 @@ class Fleet:
 
     def _params(self, runs: slice) -> Stack:
         return {name: p[runs] for name, p in self.params.items()}
-
-
-def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """A function of every tensor in nested named tuples."""
-    if isinstance(value, Tensor):
-        return function(value)
-    return type(value)(*(_map(function, part) for part in value)) if isinstance(value, tuple) else value
 
 
 def _mapped(group: Group, task: Task, phase: str, sent: Sent) -> Step:

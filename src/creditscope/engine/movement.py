@@ -9,7 +9,7 @@ from torch import Tensor
 from creditscope.engine.groups import Group
 from creditscope.engine.optim import Stack
 from creditscope.probes.functional.movement import movements
-from creditscope.records.rows import Movement
+from creditscope.records.measured import Movement
 
 
 @dataclass(frozen=True)

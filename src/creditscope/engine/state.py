@@ -1,7 +1,7 @@
 """What a fleet is and what is seen of it: stacks of tensors, first axis runs unless said otherwise."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.utils._pytree import tree_map
@@ -63,3 +63,15 @@ class FleetObservation(NamedTuple):
     summary: Summary
     moved: Tensor
     feedback: tuple[Tensor, ...]
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """A function of every tensor in nested named tuples.
+
+    Args:
+        function: Of one tensor.
+        value: The tuples.
+    """
+    if isinstance(value, Tensor):
+        return function(value)
+    return type(value)(*(map_tensors(function, part) for part in value)) if isinstance(value, tuple) else value

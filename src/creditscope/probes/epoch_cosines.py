@@ -26,7 +26,7 @@ from creditscope.probes.functional.norms import median_defined, vector_norms
 from creditscope.probes.functional.tokens import live_tokens
 from creditscope.probes.probe import by_state
 from creditscope.probes.probe import numbers as listed
-from creditscope.records.rows import Cosines, CosineStatus, Gamma
+from creditscope.records.measured import Cosines, CosineStatus, Gamma
 
 TORCH_CLAMP = 1e-8
 # The first so many probe samples: float64 costs several times as much as the run's dtype.

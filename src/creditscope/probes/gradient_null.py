@@ -16,7 +16,7 @@ from creditscope.probes.nulls import null_test, redraw, redrawable
 from creditscope.probes.parameters import block_parameters
 from creditscope.probes.probe import Measured, Need, Probe, by_state, entries_at_once, float64_copy
 from creditscope.probes.seeds import probe_generator
-from creditscope.records.rows import NullTest
+from creditscope.records.measured import NullTest
 
 # The gradient null differentiates by every block parameter once a redraw. Where it decides nothing fewer suffice: on
 # large models no more than this many entries of states and parameters are gone through, but at least 19 redraws.

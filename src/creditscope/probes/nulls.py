@@ -31,7 +31,7 @@ from creditscope.probes.probe import (
 )
 from creditscope.probes.rotation import rotated_cosines
 from creditscope.probes.seeds import gaussian, probe_generator
-from creditscope.records.rows import NullTest
+from creditscope.records.measured import NullTest
 
 # Above this mean of the null the skips carry exact gradient, and "another feedback" is no longer "no information".
 SKIP_CARRIES = 0.1

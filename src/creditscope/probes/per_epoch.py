@@ -34,7 +34,7 @@ from creditscope.probes.epoch_cosines import (
 )
 from creditscope.probes.functional.norms import NormStats, median_defined, norm_stats, vector_norms
 from creditscope.probes.probe import by_state
-from creditscope.records.rows import Norms
+from creditscope.records.measured import Norms
 
 
 class SampleNumbers(NamedTuple):

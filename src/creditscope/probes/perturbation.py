@@ -29,7 +29,7 @@ from creditscope.probes.probe import (
     states_in_view,
 )
 from creditscope.probes.seeds import gaussian, probe_generator
-from creditscope.records.rows import Nudge, Rho
+from creditscope.records.measured import Nudge, Rho
 
 EPSILON = 1e-3
 ETA = 1e-2

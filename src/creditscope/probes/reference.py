@@ -13,7 +13,7 @@ from creditscope.probes.functional.drift import drift_at, drift_ratio
 from creditscope.probes.functional.fidelity import allowed_error, confident_tenth, infidelity
 from creditscope.probes.functional.norms import norm_stats, vector_norms
 from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_copy, lists, numbers, references_in_view
-from creditscope.records.rows import ClampOnset, Drift, Fidelity
+from creditscope.records.measured import ClampOnset, Drift, Fidelity
 
 
 @dataclass(frozen=True)

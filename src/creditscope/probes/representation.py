@@ -15,7 +15,7 @@ from creditscope.probes.functional.participation import participation_ratio
 from creditscope.probes.functional.ridge import ridge_right
 from creditscope.probes.probe import Measured, Need, Probe, by_state, float64_copy, lists, numbers, states_in_view
 from creditscope.records.images import pack_bits
-from creditscope.records.rows import Idle, Ladder
+from creditscope.records.measured import Idle, Ladder
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from creditscope.protocol.facts import Assumptions, RunFacts
 from creditscope.protocol.inference import read_bits, read_counts
 from creditscope.protocol.spill import Slot, Spill
 from creditscope.records.log import RunLog
-from creditscope.records.rows import EndRow, EpochRow, Fidelity, HeaderRow, Norms, ProbeRow
+from creditscope.records.measured import Fidelity, Norms
+from creditscope.records.rows import EndRow, EpochRow, HeaderRow, ProbeRow
 from creditscope.records.spec_parts import Frozen
 
 # What nothing says of a run once the checks have read it: the bulk of a header and of an epoch.

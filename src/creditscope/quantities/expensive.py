@@ -1,7 +1,8 @@
 """What the expensive probes measure."""
 
 from creditscope.quantities.quantity import ProbeQuantity, held, one
-from creditscope.records.rows import Numbers, ProbeRow
+from creditscope.records.measured import Numbers
+from creditscope.records.rows import ProbeRow
 
 
 def _error(row: ProbeRow) -> Numbers | None:

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 
 from creditscope.quantities.quantity import EpochQuantity, held, one
-from creditscope.records.rows import EpochRow, Numbers
+from creditscope.records.measured import Numbers
+from creditscope.records.rows import EpochRow
 from creditscope.records.units import PER_SAMPLE
 
 

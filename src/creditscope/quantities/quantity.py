@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, final
 
 from creditscope.records.log import RunLog
-from creditscope.records.rows import CosineStatus, EpochRow, NullTest, Numbers, ProbeRow
+from creditscope.records.measured import CosineStatus, NullTest, Numbers
+from creditscope.records.rows import EpochRow, ProbeRow
 from creditscope.records.units import Units
 
 Place = Literal["state", "block", "one"]

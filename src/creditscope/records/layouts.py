@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from creditscope.errors import BadFile, BadInput
 from creditscope.records.foreign import ForeignFile, type_of
 from creditscope.records.log import RunLog, explain
+from creditscope.records.measured import Gamma, Norms
 from creditscope.records.method import Method, literal, parse_method
-from creditscope.records.rows import EndRow, EpochRow, Gamma, HeaderRow, Norms
+from creditscope.records.rows import EndRow, EpochRow, HeaderRow
 from creditscope.records.spec import RunSpec
 from creditscope.records.spec_parts import DataSpec, ProbeSpec
 from creditscope.records.units import PUBLISHED_PROBE_SIZE, Units

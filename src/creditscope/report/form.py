@@ -23,8 +23,8 @@ from creditscope.quantities.per_epoch import (
     REFERENCE,
 )
 from creditscope.quantities.quantity import EpochQuantity
+from creditscope.records.measured import Numbers
 from creditscope.records.method import option_text
-from creditscope.records.rows import Numbers
 from creditscope.records.table import Table, latex, markdown
 from creditscope.report.labels import Names, name_cells
 from creditscope.report.recipe import NOT_STATED, entry

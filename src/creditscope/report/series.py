@@ -15,7 +15,7 @@ from creditscope.quantities import QUANTITIES, Quantity
 from creditscope.quantities.per_epoch import ACCURACY
 from creditscope.quantities.quantity import EpochQuantity
 from creditscope.records.log import RunLog
-from creditscope.records.rows import Numbers
+from creditscope.records.measured import Numbers
 from creditscope.records.table import visible
 from creditscope.report.labels import Named, Names
 from creditscope.report.plots import HEATMAPS, Plot, plots

@@ -16,7 +16,7 @@ from creditscope.probes.functional.cosine import cosines, mean_defined, units
 from creditscope.probes.nulls import null_test
 from creditscope.probes.probe import credits_in_view, float64_copy, references_in_view
 from creditscope.probes.seeds import probe_generator
-from creditscope.records.rows import NullTest
+from creditscope.records.measured import NullTest
 from creditscope.scope.credit import BackwardCredit
 
 SAMPLES = 256

@@ -12,8 +12,8 @@ from creditscope.blocks.partition import Where
 from creditscope.errors import BadInput
 from creditscope.probes.functional.movement import movements
 from creditscope.probes.probe import by_state, numbers
+from creditscope.records.measured import Movement
 from creditscope.records.method import TrainLast
-from creditscope.records.rows import Movement
 from creditscope.scope.bounds import Bounds, Plan, Sizes, batch_that_fits, plan, sizes_of
 from creditscope.scope.credit import AdapterRule, Backward, BackwardCredit, CreditAdapter, RuleCredit, run_backward
 from creditscope.scope.cuts import plain_names, segments_of, steady_logits, without_head

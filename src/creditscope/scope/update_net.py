@@ -12,7 +12,7 @@ from torch.func import functional_call
 from creditscope.blocks.partition import hooks
 from creditscope.errors import BadInput, did_you_mean
 from creditscope.probes.functional.movement import movements
-from creditscope.records.rows import Movement
+from creditscope.records.measured import Movement
 from creditscope.scope.derivative import derivative
 from creditscope.scope.inputs import logits_of
 from creditscope.scope.probe_data import PROBE_BATCH, ProbeData

@@ -18,8 +18,8 @@ from creditscope.protocol.audit import Audit, Logs, audit
 from creditscope.protocol.presets import Protocol
 from creditscope.records import EndRow, EpochRow, HeaderRow, ProbeRow, ProbeSpec, RunLog, RunSpec
 from creditscope.records.images import image_fields
+from creditscope.records.measured import Fidelity
 from creditscope.records.provenance import OFF, now, provenance
-from creditscope.records.rows import Fidelity
 from creditscope.records.rule_card import RuleCard
 from creditscope.scope.probe_data import PROBE_BATCH, Loader, ProbeData, gather
 from creditscope.scope.recipe import Recipe, recipe_fields

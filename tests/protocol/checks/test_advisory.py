@@ -8,7 +8,7 @@ from protocol import cases
 from creditscope.protocol import audit
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.advisory import DriftCheck, RepresentationCheck
-from creditscope.records.rows import Drift
+from creditscope.records.measured import Drift
 
 
 @pytest.mark.parametrize(("s", "ruling"), [(0.003, "passes"), (0.004, "fires")])

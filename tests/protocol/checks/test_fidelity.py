@@ -8,7 +8,7 @@ from protocol import cases
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.fidelity import FIDELITY_FLOOR, FidelityCheck, worst_fidelity
 from creditscope.protocol.checks.version1 import FidelityAsLogged
-from creditscope.records.rows import Fidelity
+from creditscope.records.measured import Fidelity
 
 
 def judged(log):

@@ -8,7 +8,7 @@ from protocol import cases
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.movement import MovementCheck
 from creditscope.records import RuleCard
-from creditscope.records.rows import Movement
+from creditscope.records.measured import Movement
 
 
 def judged(log):

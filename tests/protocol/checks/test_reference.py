@@ -9,7 +9,7 @@ from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.reference import REFERENCE_FLOOR, ReferenceGain, ReferenceNorm
 from creditscope.protocol.facts import Assumptions
 from creditscope.records import EpochRow, ProbeSpec
-from creditscope.records.rows import Fidelity, Norms
+from creditscope.records.measured import Fidelity, Norms
 
 FLOOR = 1.28e-5
 

@@ -9,7 +9,7 @@ from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.scale import Scale
 from creditscope.protocol.facts import Assumptions
 from creditscope.records import EpochRow
-from creditscope.records.rows import Norms
+from creditscope.records.measured import Norms
 
 
 def judged(log, threshold=50.0, **assume):

@@ -12,7 +12,8 @@ from creditscope.protocol.text import listed
 from creditscope.quantities.expensive import DRIFT, PROBE_ACCURACY
 from creditscope.quantities.per_epoch import BRANCH
 from creditscope.records.log import RunLog
-from creditscope.records.rows import Idle, ProbeRow
+from creditscope.records.measured import Idle
+from creditscope.records.rows import ProbeRow
 
 # A branch that adds less than this to the stream does nothing that a float32 net would notice.
 NO_BRANCH = 1e-3

@@ -11,7 +11,8 @@ from creditscope.protocol.spill import Slot
 from creditscope.quantities.expensive import GRADIENT
 from creditscope.quantities.per_epoch import COSINE, REFERENCE
 from creditscope.records.log import RunLog, latest
-from creditscope.records.rows import EpochRow, NullTest, ProbeRow
+from creditscope.records.measured import NullTest
+from creditscope.records.rows import EpochRow, ProbeRow
 
 Standing = Literal["ok", "exact", "zero", "unknown"]
 

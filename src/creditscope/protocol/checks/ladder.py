@@ -16,7 +16,7 @@ from creditscope.protocol.margins import Margin, Side, margin
 from creditscope.protocol.readings import reading_of
 from creditscope.protocol.text import number, span
 from creditscope.records.log import RunLog, latest
-from creditscope.records.rows import Ladder
+from creditscope.records.measured import Ladder
 
 PP = 100.0
 

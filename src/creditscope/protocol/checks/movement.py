@@ -8,7 +8,8 @@ from creditscope.protocol.check import CheckPlot
 from creditscope.protocol.checks.point import EpochCheck
 from creditscope.protocol.evidence import Evidence, Grade
 from creditscope.protocol.facts import RunFacts, finite
-from creditscope.records.rows import EpochRow, Movement
+from creditscope.records.measured import Movement
+from creditscope.records.rows import EpochRow
 
 
 @final

@@ -8,7 +8,7 @@ from protocol import cases
 
 from creditscope.protocol.cells import Cell
 from creditscope.protocol.checks.version1.direction import Direction
-from creditscope.records.rows import Cosines
+from creditscope.records.measured import Cosines
 
 DEEP = (2, 3, 4)
 
