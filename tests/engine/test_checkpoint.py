@@ -98,7 +98,7 @@ def test_a_crash_between_two_replacements_leaves_the_older_epoch(made, tmp_path,
     made.train_epoch(3)
     calls = []
 
-    def crash(path, data):
+    def crash(path, data, resume=False):
         if len(calls) == survivors:
             raise KeyboardInterrupt
         calls.append(path)
@@ -129,7 +129,7 @@ def test_a_crash_while_tidying_up_leaves_the_newer_epoch(made, tmp_path):
 def test_a_full_disk_keeps_what_was_saved(made, tmp_path, monkeypatch):
     FleetState(made, 2).save(tmp_path)
 
-    def full(path, data):
+    def full(path, data, resume=False):
         raise CannotWrite("cannot write: No space left on device")
 
     monkeypatch.setattr(checkpoint, "write_atomic", full)

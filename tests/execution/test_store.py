@@ -30,7 +30,7 @@ def test_finished_files_go_to_the_store_and_are_not_made_again(runs, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     assert fetch_done(store, runs, elsewhere) == 4
     assert contents(elsewhere) == contents(tmp_path / "store")
-    assert survey(elsewhere, runs, resume=True).plan(threads=1).jobs == ()
+    assert survey(elsewhere, runs, resume=True, stored=True).plan(threads=1).jobs == ()
     assert fetch_done(store, runs, elsewhere) == 0
 
 

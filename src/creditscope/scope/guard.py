@@ -90,20 +90,23 @@ def current() -> Guard | None:
 
 
 class RandomStates:
-    """The process-wide random states of torch, NumPy and Python: put back where no other thread may draw from them."""
+    """The process-wide random states of torch, NumPy and Python, put back as they were.
+
+    Torch's draws are from generators of our own; its state is left alone beside other threads, whose draws it may hold,
+    unless the code seeded it. Nobody can say which thread drew from NumPy's or Python's: they are put back always.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._generator = _default(device)
         self._alone = threading.active_count() == 1
-        self._torch, self._cpu = self._generator.get_state(), torch.default_generator.get_state()
+        generators = {torch.default_generator, _default(device)}
+        self._torch = [(each, each.get_state(), each.initial_seed()) for each in generators]
         self._numpy, self._python = np.random.get_state(), random.getstate()
 
     def put_back(self) -> None:
-        """Nothing beside another thread, for a state that changed may have changed by its draws."""
-        if not self._alone or threading.active_count() > 1:
-            return
-        for generator, state in ((torch.default_generator, self._cpu), (self._generator, self._torch)):
-            if not torch.equal(generator.get_state(), state):
+        """As they were."""
+        alone = self._alone and threading.active_count() == 1
+        for generator, state, seed in self._torch:
+            if generator.initial_seed() != seed or (alone and not torch.equal(generator.get_state(), state)):
                 generator.set_state(state)
         np.random.set_state(self._numpy)
         random.setstate(self._python)
