@@ -43,7 +43,7 @@ def plot_effects(found: Explanation, width: Width = "two") -> Figure:
             panel.set_xlabel(textwrap.fill(f"{measure.label} ({_unit(measure)})", 22), fontsize=SMALL)
             panel.tick_params(labelsize=SMALL)
             panel.grid(True, axis="x")
-        names = [f"interaction: {c.name}" for c in pairs] + [change.name for change in rows]
+        names = [f"interaction: {_name(change)}" for change in pairs] + [_name(change) for change in rows]
         axes[0].set_yticks(range(len(shown)), names)
         axes[0].set_ylim(-0.7, len(shown) - 0.3)
         figure.suptitle(f"{found.method}: what each change does ({len(found.base.runs)} seeds, paired)")
@@ -62,6 +62,11 @@ def _draw(panel: Axes, measure: Measure, change: Change, at: int) -> None:
     if math.isfinite(low) and math.isfinite(high):
         panel.plot([low, high], [at, at], color=colour, linewidth=1.2, zorder=2)
     panel.plot([middle], [at], marker="o", markersize=3.2, color=colour, zorder=3)
+
+
+def _name(change: Change) -> str:
+    lost = change.trial.diverged
+    return f"{change.name} ({lost} of {len(change.trial.runs)} diverge)" if lost else change.name
 
 
 def _factor(measure: Measure) -> float:
