@@ -357,3 +357,13 @@ def test_a_seed_that_says_nothing_of_a_block_is_not_called_a_seed_that_disagrees
     assert str(found.ruling) == "undecided"
     assert found.reason.startswith("not every seed tells (2 of 2 seeds above 0.05 in every one)")
     assert f"not probed: {claim[0].name}" in found.reason
+
+
+def test_an_interval_that_leaves_the_margin_open_is_the_one_that_is_shown():
+    """Two opponents: below both at 95 %, open at the level of one among two."""
+    ours = cases.cell("dfa", replace(cases.ALIGNED, accuracy=0.345), spread=0.0114)
+    (claim,) = [c for c in audit([*ours, *cases.opponents("dfa"), *cases.control()]).claims if c.cell.method == "dfa"]
+    depth = next(each for each in claim.outcomes if each.name == "depth")
+    assert str(depth.ruling) == "undecided"
+    assert "97.5 % interval" in depth.reason
+    assert "which leaves 2 pp open" in depth.reason

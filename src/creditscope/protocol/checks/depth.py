@@ -190,7 +190,9 @@ class Depth(Check):
     def _against(self, opponent: Opponent, ruling: Ruling, of: int) -> str:
         """The margin over the opponent that decides, in words that follow the numbers."""
         found, limit = opponent.margin, f"{number(self.threshold)} pp"
-        level = LEVEL / of if ruling is Ruling.FIRES else LEVEL
+        # Where only the wider interval, that of one opponent among several, holds the limit, it is the one to show.
+        only_wider = PP * found.high() < self.threshold <= PP * found.high(LEVEL / of)
+        level = LEVEL / of if ruling is Ruling.FIRES or only_wider else LEVEL
         shown = f"margin over {opponent.method} {_interval(found, level)}"
         below = PP * found.high(level) < self.threshold
         if below:
