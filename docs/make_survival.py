@@ -18,6 +18,7 @@ from creditscope.figures import write_figure
 from creditscope.plans.zoo import ZOO
 from creditscope.protocol.audit import audit
 from creditscope.protocol.checks.depth import Depth
+from creditscope.protocol.opponents import fixed_feedback
 from creditscope.protocol.survival import Contest, Survivor, survival
 from creditscope.records import RunLog
 from creditscope.records.load import load_logs
@@ -109,7 +110,44 @@ def build(contests: Sequence[Contest], costs: Costs) -> str:
     for contest in contests:
         mine = [row for row in rows if row["task"] == contest.name]
         parts += [f"## {contest.name}", _control(contest), _table(mine).to_markdown().strip(), *_leaks(mine)]
-    return "\n\n".join([*parts, *_missing(contests)]) + "\n"
+    return "\n\n".join([*parts, *_learned(contests), *_bridges(rows), *_missing(contests)]) + "\n"
+
+
+def _learned(contests: Sequence[Contest]) -> list[str]:
+    """Of rules whose state learns: what that gains over the same rule with its state at its start."""
+    rows = []
+    for contest in contests:
+        for row in contest.survivors:
+            control = fixed_feedback(row.cell) if row.cell.spec.fixed_feedback is None else None
+            if control is None:
+                continue
+            found = control.margin
+            low, high = 100 * found.low(), 100 * found.high()
+            word = "helps" if low > 0 else "hurts" if high < 0 else "open"
+            rows.append((contest.name, row.cell.method, f"{100 * found.mean:+.2f} [{low:.2f}, {high:.2f}]", word))
+    if not rows:
+        return []
+    columns = ("task", "method", "margin over @fixed-feedback (pp)", "learning it")
+    about = "A rule that learns its feedback, its decoders or its inverses must show that this helps."
+    return ["## Does what learns help?", about, Table(columns, tuple(rows)).to_markdown().strip()]
+
+
+def _bridges(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """State Bridge against Credit Bridge under the penalty, beside what was reported of them."""
+    names = ("state-bridge+pen0.01", "credit-bridge+pen0.01")
+    pairs = [[row for row in rows if row["method"] == name and row["cosine"] is not None] for name in names]
+    if not all(pairs):
+        return []
+    (state, *_), (credit, *_) = pairs
+    agrees = (state["cosine"] < credit["cosine"]) and (state["margin pp"] > credit["margin pp"])
+    said = [f"{row['method']} {row['cosine']:+.2f} and {row['margin pp']:+.2f} pp" for row in (state, credit)]
+    word = "is repeated" if agrees else "is not repeated"
+    return [
+        "## State Bridge against Credit Bridge",
+        f"Reported was a higher cosine with less use for Credit Bridge (+.68 at .360 against +.32 at .453). Here that "
+        f"{word}: deep cosine and margin over the strongest opponent are {said[0]}, {said[1]}. Details of both rules "
+        "are unpublished; ours are on their [cards](rules.md).",
+    ]
 
 
 def _missing(contests: Sequence[Contest]) -> list[str]:
