@@ -76,7 +76,7 @@ def test_finished_files_go_to_the_server_and_are_not_made_again(bucket, runs, tm
     assert keys() == names_of(runs)
     assert fetch_done(bucket, runs, tmp_path) == 4
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")} == handed_back.files
-    assert survey(tmp_path, runs, resume=True).plan(threads=1).jobs == ()
+    assert survey(tmp_path, runs, resume=True, stored=True).plan(threads=1).jobs == ()
     assert fetch_done(bucket, runs, tmp_path) == 0
 
 
