@@ -39,7 +39,7 @@ from creditscope.records.provenance import provenance, version
 from creditscope.records.table import Table
 from creditscope.scope import rule_credit
 from creditscope.scope.credit import CreditAdapter
-from creditscope.scope.measure import epoch_row, observe_model
+from creditscope.scope.measure import accuracy_fields, epoch_row, observe_model
 from creditscope.scope.probe_data import PROBE_SAMPLES
 from creditscope.scope.restore import restoring
 from creditscope.scope.subject import Subject
@@ -156,8 +156,8 @@ def one_look(
         with restoring(model):
             snapshot = subject.snapshot(init, 1, expensive=False)
             observed = observe_model(subject, snapshot, independent=True)
-            accuracy = float(subject.correct(snapshot).double().mean())
-            return epoch_row(subject, observed, init, 1, test_accuracy=accuracy)
+            fields = accuracy_fields(subject, subject.correct(observed.answers))
+            return epoch_row(subject, observed, init, 1, **fields)
 
     return work
 
