@@ -1,15 +1,21 @@
 """Explain on real, tiny trainings: the plan, what is refused, resume, a diverging change, the command line."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from protocol import cases
 from typer.testing import CliRunner
 
 import creditscope as cs
 from creditscope import cli
 from creditscope.errors import BadInput
 from creditscope.plans.switches import SWITCHES
-from creditscope.studies.explain import plan_explain
+from creditscope.protocol.effects import Trial
+from creditscope.protocol.explanation import Change
+from creditscope.records import EndRow
+from creditscope.studies.explain import _pairs, plan_explain
 
 TINY = {"epochs": "1", "width": "8", "depth": "2", "probe.n": "64", "batch": "256"}
 SEEDS = [1, 2]
@@ -141,3 +147,25 @@ def test_a_budget_screens_first(data, tmp_path):
     assert {run.spec.epochs for change in found.screened for run in change.trial.runs} == {2}
     assert found.changes == ()
     assert "every switch was screened at 2 of 3 epochs" in found.notes[0]
+
+
+def test_what_diverges_is_not_flipped_beside_another(monkeypatch):
+    def change(name, lost):
+        trial = Trial(tuple(cases.cell("dfa", cases.ALIGNED)))
+        if lost:
+            trial = Trial(tuple(replace(run, end=EndRow(status="diverged", epoch=5)) for run in trial.runs))
+        return Change((name,), name, trial, ())
+
+    monkeypatch.setattr(Change, "size", property(lambda self: 1.0))
+    asked = []
+    planner = SimpleNamespace(rules={}, specs=lambda recipe: [None])
+    flipped = {name: SimpleNamespace(recipe=name, words=name) for name in ("lr-up", "penalty", "optimiser")}
+
+    def flip(name):
+        asked.append(name)
+        raise BadInput("as far as this test goes")
+
+    monkeypatch.setattr("creditscope.studies.explain.switch_named", flip)
+    changes = [change("lr-up", False), change("optimiser", True), change("penalty", False)]
+    assert _pairs(planner, SimpleNamespace(flipped=flipped), changes, 3, {}, None) == ()
+    assert asked == ["penalty"]

@@ -200,6 +200,7 @@ class TrainDisplay:
 
     def plan(self, plan: "Plan") -> None:
         """Set the bar's length."""
+        self._ended, self._seen = 0, []  # a study may train several plans, one after another
         self._on_plan(plan)
         self._fleets = len(plan.jobs)
         self._work.plan([job.specs for job in plan.jobs])

@@ -207,8 +207,9 @@ def _pairs(
     trials: Mapping[str, Trial],
     trained: Any,
 ) -> tuple[Change, ...]:
-    """The switches that matter most, two at a time."""
-    telling = sorted((change for change in changes if change.size > 0), key=lambda change: -change.size)[:most]
+    """The switches that matter most, two at a time; one that makes runs diverge says nothing beside another."""
+    whole = [change for change in changes if change.size > 0 and not change.trial.diverged]
+    telling = sorted(whole, key=lambda change: -change.size)[:most]
     wanted: dict[str, list[RunSpec]] = {}
     words: dict[tuple[str, str], str] = {}
     for first, second in combinations([change.name for change in telling], 2):
