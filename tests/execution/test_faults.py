@@ -71,7 +71,7 @@ def test_a_sweep_that_is_stopped_goes_on(spec, undisturbed, tmp_path, number):
     since = time.monotonic()
     _, error = process.communicate(timeout=20)
     if number != signal.SIGKILL:
-        assert process.returncode == 130
+        assert process.returncode == 130, error
         assert "stopped; what was logged is kept, and --resume goes on with it" in last_line(error)
     resume(spec, tmp_path, f"{number.name} here, then --resume", undisturbed, since)
 
