@@ -1,12 +1,12 @@
 """``creditscope compare``: two sets of runs side by side."""
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from creditscope.cli.audit import Format
+from creditscope.cli.written import written
 
 
 def compare(
@@ -21,8 +21,6 @@ def compare(
     Differences are paired over the seeds that both have, with 95 % intervals, corrected for how many there are.
     Examples: `creditscope compare old new`; `creditscope compare dfa dfa-rms --in runs`.
     """
-    import json
-
     from creditscope.errors import BadInput
     from creditscope.protocol.comparison import compare as set_side_by_side
     from creditscope.records.load import load_logs
@@ -48,11 +46,4 @@ def compare(
         return wanted
 
     found = set_side_by_side(side(a), side(b))
-    if format_ is Format.json:
-        typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False, ensure_ascii=False))
-    elif format_ is Format.md:
-        typer.echo(found.to_markdown())
-    elif format_ is Format.latex:
-        typer.echo(found.to_latex())
-    else:
-        typer.echo(found.to_text(shutil.get_terminal_size((120, 24)).columns))
+    typer.echo(written(found, format_))

@@ -8,6 +8,7 @@ import typer
 
 from creditscope.cli.audit import Format
 from creditscope.cli.options import OwnRules
+from creditscope.cli.written import written
 
 
 def explain(
@@ -41,8 +42,6 @@ def explain(
     Same seeds, same order of data, matched frozen twins. Killed and called again, it goes on where it was.
     Examples: `creditscope explain dfa-rms`; `creditscope explain dfa-rms --switches normalisation,lr-up --dry-run`.
     """
-    import json
-
     from creditscope.cli.progress import TrainDisplay
     from creditscope.cli.train import parse_seeds, parse_settings
     from creditscope.data import load_data
@@ -88,11 +87,4 @@ def explain(
     if figure is not None:
         write_effects(found, figure)
         typer.echo(f"wrote {figure}", err=True)
-    if format_ is Format.json:
-        typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False, ensure_ascii=False))
-    elif format_ is Format.md:
-        typer.echo(found.to_markdown())
-    elif format_ is Format.latex:
-        typer.echo(found.to_latex())
-    else:
-        typer.echo(found.to_text(shutil.get_terminal_size((120, 24)).columns))
+    typer.echo(written(found, format_))
